@@ -40,6 +40,29 @@ def explained(
     )
 
 
+def share_in_use(strategy: Any) -> float:
+    """Returns the share of its GPU's memory that a replica has had in use.
+
+    The largest of this process's replicas, 0 to 1; 0 without GPUs, and where a
+    GPU's memory is unknown.
+
+    Args:
+        strategy: The strategy.
+    """
+    names = [name for name in strategy.extended.worker_devices if "GPU" in name]
+    advice: Any = importlib.import_module(_ADVICE)
+    limit = advice.device_bytes(strategy) if names else None
+    if not limit:
+        return 0.0
+    peaks = [
+        tf.config.experimental.get_memory_info(
+            "GPU:" + name.rpartition(":")[2]
+        )["peak"]
+        for name in names
+    ]
+    return float(max(peaks)) / limit
+
+
 def first_micro_batches(model: keras.Model, feed: Feed) -> int:
     """Returns the micro-batches that `micro_batches="auto"` begins with.
 

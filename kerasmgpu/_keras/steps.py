@@ -21,6 +21,7 @@ from kerasmgpu._keras import (
     scope,
     sharded_parts,
     unread_logs,
+    xla_choice,
 )
 from kerasmgpu._keras.versions import TensorFlowTrainer
 from kerasmgpu.engine import feeds
@@ -89,10 +90,11 @@ class Steps:
         self._trains = step.__name__ == "train_step"
         self._strategy: ExactStrategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
-        self._executions = {}
+        self._executions: dict[tuple[str, int], xla_choice.Steered] = {}
+        self._request = xla_choice.automatic(model) if self._trains else None
         self._last: tuple[Any, Any, Any] = (None, None, None)
         self._in_job = self._strategy.num_workers > 1
-        _say_that_xla_is_off(model)
+        _say_what_xla_does(model)
 
     def __call__(self, iterator: Any) -> Any:
         """Runs `steps_per_execution` steps.
@@ -124,6 +126,10 @@ class Steps:
         for _, batch in zip(range(self._model.steps_per_execution), iterator):
             outputs = self._partitioned(without_optionals(batch))
         return outputs
+
+    def choose_xla(self, request: xla_choice.Request) -> None:
+        """Lets the next steps find out whether XLA makes them faster."""
+        self._request, self._last = request, (None, None, None)
 
     @property
     def programs(self) -> list[Program]:
@@ -188,12 +194,7 @@ class Steps:
         self.written = written
         if self._trains:
             self._strategy.trains(program, written, feed.batch_size)
-        key = (written.name, steps)
-        if key not in self._executions:
-            self._executions[key] = self._strategy.execution(
-                program, written, steps
-            )
-        execution = self._executions[key]
+        execution = self._steered(program, written, steps, feed)
         if names is None or written.has_outputs:
             return execution
         unread = dict.fromkeys(names, float("nan"))
@@ -203,6 +204,21 @@ class Steps:
             return unread
 
         return without_logs
+
+    def _steered(
+        self, program: Program, written: Written, steps: int, feed: Feed
+    ) -> Callable[[Any], Any]:
+        key = (written.name, steps)
+        if key not in self._executions:
+            self._executions[key] = xla_choice.Steered(
+                self._model, program, written, steps
+            )
+        steered = self._executions[key]
+        if not self._trains or self._in_job and not feed.agrees:
+            return steered.plain
+        if not self._model.jit_compile:
+            steered.begin(self._request)
+        return steered
 
     def _program(
         self, feed: Feed, with_logs: bool
@@ -291,19 +307,16 @@ def trainer_of(function: Any) -> keras.Model | None:
     return owner if isinstance(owner, TensorFlowTrainer) else None
 
 
-def _say_that_xla_is_off(model: keras.Model) -> None:
-    """Logs once that XLA is off on GPUs, where plain Keras may turn it on."""
-    if model.jit_compile:
-        return
-    devices = model.distribute_strategy.extended.worker_devices
-    if any("GPU" in device for device in devices):
+def _say_what_xla_does(model: keras.Model) -> None:
+    """Logs once what `jit_compile="auto"` does on GPUs."""
+    if xla_choice.automatic(model) is not None:
         logging.log_first_n(
             logging.INFO,
-            "kerasmgpu: model %r trains without XLA, since Keras turns it off "
-            "under a strategy for jit_compile='auto'. jit_compile=True turns it "
-            "on, and draws the random numbers (dropout) of a model that plain "
-            "Keras compiles on one GPU; callbacks.ChooseXla() measures which is "
-            "faster.",
+            "kerasmgpu: model %r begins without XLA (jit_compile='auto'). XLA "
+            "compiles its training step while it trains, and stays where it is "
+            "faster. Random numbers (dropout) are those without XLA: plain "
+            "Keras compiles on one GPU and draws XLA's, as jit_compile=True "
+            "does here.",
             1,
             model.name,
         )

@@ -10,7 +10,7 @@ import keras
 from absl import logging
 
 from kerasmgpu import _keras, signals
-from kerasmgpu._keras import random_state
+from kerasmgpu._keras import random_state, xla_choice
 from kerasmgpu._keras.fit import EpochWatcher, Fit
 from kerasmgpu.callbacks.checkpoints import restoring, snapshot
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
@@ -272,6 +272,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         """
         progress = self._found.progress
         self._found.restore_variables(self.model)
+        xla_choice.set_choice(self.model, progress.uses_xla)
         self._callback_states.restore(progress.callbacks)
         self.model.stop_training = progress.stop_training
         return progress
@@ -328,6 +329,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             best=self._best.value,
             best_file=self._best.file,
             steps_per_epoch=fit.steps_per_epoch,
+            uses_xla=xla_choice.choice(self.model),
         )
         content = snapshot.take(self.model, progress)
         if workers.is_first(self.model.distribute_strategy):

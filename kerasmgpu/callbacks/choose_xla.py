@@ -1,47 +1,44 @@
 """The `ChooseXla` callback: times steps with and without XLA, then chooses."""
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
 import keras
-from absl import logging
 
 from kerasmgpu import _keras
-from kerasmgpu._keras import step_hooks
+from kerasmgpu._keras import step_hooks, xla_choice
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import checked_integer
-from kerasmgpu.job import workers
-
-_WARM_UP = 2
-"""Executions at the start of a block that are not timed: they may compile."""
-
-_WORTH = 0.97
-"""XLA is chosen if a step takes less than this share of a step without it.
-
-The margin pays for recompiling on every new shape, such as an epoch's last
-batch.
-"""
 
 
 class ChooseXla(keras.callbacks.Callback):
-    """Times training with and without `jit_compile`; keeps the faster setting.
+    """Times training with and without XLA; keeps the faster way.
 
     Keras turns XLA on by itself on one GPU and leaves it off under every
     `tf.distribute` strategy; which is faster depends on the model, the batch
-    and the device. This callback alternates between training without XLA and
-    with it for the first steps of `fit`, logs both times, and continues with
-    the faster setting. These are ordinary training steps, so the only cost is
-    the time to compile. The choice is stored in `model.jit_compile`; later
-    calls of `fit` use it.
+    and the device. Under kerasmgpu's strategies, training begins without XLA;
+    a thread compiles the step meanwhile. Then `fit` alternates between both for
+    some steps, logs both times, and goes on with the faster one. These are
+    ordinary training steps. `jit_compile="auto"`, Keras's default, does so by
+    itself on GPUs. A `fit` that ends before is followed by one that goes on
+    where it was.
 
-    XLA rounds differently, so two runs that choose differently are equal up to
-    rounding only. For runs that are equal bit for bit, pass `jit_compile=True`
-    or `False` to `compile` instead.
+    The step draws the random numbers of a step without XLA, and rounds
+    differently, so two runs that choose differently are equal up to rounding.
+    For runs that are equal bit for bit, pass `jit_compile=True` or `False` to
+    `compile` instead. `docs/speed.md` says which steps stay without XLA.
+
+    For a model outside of kerasmgpu's strategies, the first steps of `fit` are
+    timed and wait for compilation, and the choice is stored in
+    `model.jit_compile`.
 
     Args:
         executions: Integer, number of timed executions of each kind (an
             execution is `steps_per_execution` steps). Defaults to `20`.
+
+    Attributes:
+        uses_xla: Boolean, the choice; `None` before it is made.
 
     Raises:
         InputError: If `executions` is not an integer above 0.
@@ -56,49 +53,39 @@ class ChooseXla(keras.callbacks.Callback):
     def __init__(self, executions: int = 20) -> None:
         super().__init__()
         self.executions = checked_integer(executions, "executions", 1)
+        self.uses_xla: bool | None = None
         self._decided: keras.Model | None = None
         _keras.install()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         model = self.model
-        if model.run_eagerly or self._decided is model:
+        if (
+            model.run_eagerly
+            or self._decided is model
+            or not xla_choice.is_possible(model)
+        ):
             return
-        previous, model.jit_compile = model.jit_compile, True
-        is_possible, model.jit_compile = model.jit_compile, previous
-        if is_possible:  # Else Keras has reset it, with a warning.
+        if is_ours(model.distribute_strategy):
+            request = xla_choice.Request(self.executions, self.decide)
+            model.train_function.choose_xla(request)
+        else:
             _Trial(self)
 
-    def decide(self, seconds: dict[bool, list[float]]) -> bool:
+    def decide(self, seconds: xla_choice.Seconds) -> bool:
         """Chooses whether to use XLA; collective between workers.
 
         Logs both medians. Later `fit`s of this model are not timed again.
 
         Args:
-            seconds: Dictionary from `jit_compile` to the list of the seconds
-                of its executions.
+            seconds: Dictionary from whether XLA is used to the list of the
+                seconds of its executions.
 
         Returns:
-            Boolean, the value for `jit_compile`. `True` if XLA is faster by
-            a margin (`_WORTH`).
+            Boolean, `True` if XLA is faster by a margin of 3 %.
         """
-        medians = [statistics.median(seconds[kind]) for kind in (False, True)]
-        strategy = self.model.distribute_strategy
-        if workers.count(strategy) > 1:
-            # All workers must choose alike: compare the slowest worker's times.
-            medians = workers.gather(strategy, medians).max(0).tolist()
-        without, with_xla = (
-            1e3 * value / self.model.steps_per_execution for value in medians
-        )
-        choice = with_xla < _WORTH * without
-        logging.info(
-            "kerasmgpu: a step takes %.4g ms without XLA and %.4g ms with it; "
-            "training continues %s it.",
-            without,
-            with_xla,
-            "with" if choice else "without",
-        )
+        self.uses_xla = xla_choice.faster(self.model, seconds)
         self._decided = self.model
-        return choice
+        return self.uses_xla
 
 
 class _Trial(step_hooks.StepHook):
@@ -115,7 +102,7 @@ class _Trial(step_hooks.StepHook):
         # the trial affects both.
         half = -(-callback.executions // 2)
         self._blocks = [(kind, half) for kind in (False, True)] * 2
-        self._done = -_WARM_UP
+        self._done = -xla_choice.WARM_UP
 
     def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
         kind, length = self._blocks[0]
@@ -128,7 +115,7 @@ class _Trial(step_hooks.StepHook):
         self._done += 1
         if self._done == length:
             self._blocks.pop(0)
-            self._done = -_WARM_UP
+            self._done = -xla_choice.WARM_UP
         if not self._blocks:
             self._kind = self._callback.decide(self._seconds)
             step_hooks.remove(self._model, self)

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from kerasmgpu import replica_arithmetic
+from kerasmgpu._keras import xla_choice
 from kerasmgpu.callbacks import measurement
 from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.callbacks.throughput import rate_of_one_replica
@@ -41,9 +42,10 @@ class Progress(MeasuringCallback):
     The figures are those of `ThroughputLogger`, without compilation and
     validation. On GPUs the line has the peak of allocated memory, over this
     worker's replicas; where FLOPs and the device's peak are known, it has the
-    MFU. The time left assumes that each remaining epoch takes as long as the
-    last one with its validation. While an epoch runs, the figures are those of
-    the last five seconds and of this worker's input.
+    MFU, and where XLA was found to be faster, "XLA". The time left assumes that
+    each remaining epoch takes as long as the last one with its validation.
+    While an epoch runs, the figures are those of the last five seconds and of
+    this worker's input.
 
     Args:
         one_replica: Float, examples per second of one replica, for the
@@ -163,6 +165,7 @@ class Progress(MeasuringCallback):
             each["peak"] for each in measurement.gpu_memory(shared.strategy)
         ]
         more["memory_bytes"] = max(memory, default=None)
+        more["xla"] = 1 if xla_choice.choice(self.model) else None
         figures = {**figures, **more}
         return epoch_text(figures, shared.num_replicas, logs)
 
@@ -222,8 +225,8 @@ def epoch_text(
             without it, the text has "no step measured yet"), `efficiency`
             (share of `num_replicas` times the rate of one replica),
             `input_wait_share`, `mfu` (0 to 1), `learning_rate`,
-            `memory_bytes` (peak of a replica's allocated memory) and
-            `seconds_left` (until the end of the `fit`).
+            `memory_bytes` (peak of a replica's allocated memory), `xla` (1 if
+            XLA was chosen) and `seconds_left` (until the end of the `fit`).
         num_replicas: Integer, replicas of the `fit`.
         logs: Mapping of labels to floats, shown first. Default: none.
 
@@ -257,6 +260,7 @@ def epoch_text(
         "mfu": "{:.1%} MFU".format,
         "learning_rate": "learning rate {:.4g}".format,
         "memory_bytes": lambda size: f"{size / 1e9:.2f} GB per replica",
+        "xla": lambda _: "XLA",
         "seconds_left": lambda seconds: f"{_duration(seconds)} left",
     }
     parts += [

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import atomic_files
+from kerasmgpu._keras import xla_choice
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
@@ -256,7 +257,7 @@ def _of_model(model: keras.Model) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "model": model.name,
         "precision": model.dtype_policy.name,
-        "xla": bool(model.jit_compile),
+        "xla": xla_choice.uses_xla(model),
         "steps_per_execution": model.steps_per_execution,
         "optimizer": {"name": type(optimizer).__name__, "learning_rate": rate},
     }

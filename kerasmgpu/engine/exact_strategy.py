@@ -88,7 +88,11 @@ class ExactStrategy(Protocol):
         """Partitions a function of global batches over the replicas."""
 
     def execution(
-        self, program: Program, written: Written, steps: int
+        self,
+        program: Program,
+        written: Written,
+        steps: int,
+        run: Callable[[list[tf.Tensor]], list[tf.Tensor]] | None = None,
     ) -> Execution:
         """Returns a function that takes an iterator and runs several steps."""
 

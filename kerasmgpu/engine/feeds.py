@@ -69,6 +69,19 @@ class Feed:
         ]
 
     @property
+    def agrees(self) -> bool:
+        """Whether all workers have batches of the same sizes at one time.
+
+        Other than by one row: where a batch has fewer rows, shares of some
+        workers are as large as before.
+        """
+        if self.has_own_length:
+            return False
+        return self.in_shares is None or (
+            self.shared_out is not None and _has_fixed_rows(self.shared_out)
+        )
+
+    @property
     def in_shares(self) -> tuple[bool, ...] | None:
         """Whether each tensor of a batch is split; `None`: batches are whole.
 

@@ -21,7 +21,11 @@ from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime import report
-from kerasmgpu.partitioner.runtime.execution import Execution, RepeatedExecution
+from kerasmgpu.partitioner.runtime.execution import (
+    BatchwiseExecution,
+    Execution,
+    RepeatedExecution,
+)
 from kerasmgpu.partitioner.runtime.function import Partitioned, joined
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
@@ -223,11 +227,26 @@ class ExactSteps(_Strategy):
         )
 
     def execution(
-        self, program: Program, written: Written, steps: int
+        self,
+        program: Program,
+        written: Written,
+        steps: int,
+        run: Callable[[list[tf.Tensor]], list[tf.Tensor]] | None = None,
     ) -> Execution:
-        """Returns a function that takes an iterator and runs several steps."""
-        make = Execution if program.in_more_parts is None else RepeatedExecution
-        return make(program, written, steps, self.experimental_local_results)
+        """Returns a function that takes an iterator and runs several steps.
+
+        Args:
+            program: `Program` of the step.
+            written: The `Written` that runs.
+            steps: Number of steps of a call.
+            run: Function that is called in the place of `written`, or `None`.
+        """
+        given = program, written, steps, self.experimental_local_results
+        if run is not None:
+            return BatchwiseExecution(*given, run=run)
+        if program.in_more_parts is not None:
+            return RepeatedExecution(*given)
+        return Execution(*given)
 
     def trains(
         self, program: Program, written: Written, rows: int | None

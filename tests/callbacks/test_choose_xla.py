@@ -1,126 +1,276 @@
 """Steps with and without XLA are measured, and the faster way stays."""
 
+import logging
+import threading
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import kerasmgpu
 from kerasmgpu import callbacks
-from kerasmgpu._keras.steps import Steps
+from kerasmgpu._keras import xla_choice
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime.ahead import Ahead
 
-ROWS = np.random.default_rng(0).normal(size=(96, 6)).astype("float32")
-
-
-class Noting(keras.Model):
-    """Notes with which setting each of its steps is traced."""
-
-    traced = ()
-
-    def train_step(self, data):
-        self.traced = (*self.traced, self.jit_compile)
-        return super().train_step(data)
+ROWS = np.random.default_rng(0).normal(size=(90, 6))
+TARGETS = ROWS[:, :2]
 
 
-def compiled(strategy, **settings):
+class Until(keras.callbacks.Callback):
+    """Ends training some epochs after a choice."""
+
+    def __init__(self, choose, more=2):
+        super().__init__()
+        self.choose, self.left = choose, more
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.choose.uses_xla is not None:
+            self.left -= 1
+        self.model.stop_training = self.left < 0
+
+
+def compiled(strategy, optimizer="adam", dtype="float32", **settings):
     with strategy.scope():
         keras.utils.set_random_seed(0)
+        keras.config.set_dtype_policy(dtype)
         inputs = keras.Input((6,))
         hidden = keras.layers.Dense(5, activation="tanh")(inputs)
-        model = Noting(inputs, keras.layers.Dense(1)(hidden))
-        model.compile("adam", "mse", **settings)
+        hidden = keras.layers.BatchNormalization()(hidden)
+        hidden = keras.layers.Dropout(0.1)(hidden)
+        model = keras.Model(inputs, keras.layers.Dense(2)(hidden))
+        model.compile(optimizer, "mse", **settings)
+    keras.config.set_dtype_policy("float32")
     return model
 
 
-def fitted(strategy, added, epochs=1, **settings):
-    model = compiled(strategy, **settings)
-    model.fit(
+def fit(model, added, epochs=400, **settings):
+    return model.fit(
         ROWS,
-        ROWS[:, :1],
-        batch_size=8,
+        TARGETS,
+        batch_size=20,  # The last batch has 10 rows.
         epochs=epochs,
         shuffle=False,
         verbose=0,
         callbacks=added,
+        **settings,
     )
-    return model
 
 
 @pytest.fixture
-def times(monkeypatch):
-    """Gives the two kinds of steps the milliseconds that a test says."""
+def runs(monkeypatch):
+    """Which form ran each step that a batch was passed to."""
+    seen = []
+    call = Ahead.__call__
 
-    def plant(without, with_xla):
-        decide = callbacks.ChooseXla.decide
+    def seeing(self, tensors):
+        before = len(self._noted), self._used
+        outputs = call(self, tensors)
+        is_used = tuple(map(tuple, (t.shape for t in tensors))) in before[1]
+        seen.append("compiled" if is_used else "noting")
+        return outputs
 
-        def planted(self, seconds):
-            assert {kind: len(own) for kind, own in seconds.items()} == {
-                False: self.executions,
-                True: self.executions,
-            }
-            return decide(
-                self, {False: [without / 1e3] * 2, True: [with_xla / 1e3] * 2}
-            )
+    monkeypatch.setattr(Ahead, "__call__", seeing)
+    return seen
 
-        monkeypatch.setattr(callbacks.ChooseXla, "decide", planted)
 
-    return plant
+def choosing(with_xla, executions=2):
+    """A `ChooseXla` that finds that a step with XLA takes so many ms, not 10."""
+    choose = callbacks.ChooseXla(executions)
+    decide = choose.decide
+
+    def planted(seconds):
+        assert {kind: len(own) for kind, own in seconds.items()} == {
+            False: executions,
+            True: executions,
+        }
+        return decide({False: [0.01] * 2, True: [with_xla / 1e3] * 2})
+
+    choose.decide = planted
+    return choose
 
 
 @pytest.mark.parametrize(
-    "num_replicas, with_xla, expected", [(2, 8.0, True), (1, 9.9, False)]
+    "num_replicas, settings, with_xla",
+    [
+        (2, {}, 8.0),
+        pytest.param(
+            1, {"steps_per_execution": 3}, 9.9, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            3, {"steps_per_execution": 2}, 8.0, marks=pytest.mark.slow
+        ),
+    ],
 )
-def test_the_faster_stays(replicas, times, num_replicas, with_xla, expected):
-    times(10.0, with_xla)
+def test_numbers_are_those_without_xla(
+    replicas, runs, num_replicas, settings, with_xla
+):
+    choose = choosing(with_xla)
+    until = Until(choose)
     strategy = replicas(num_replicas)
-    model = fitted(strategy, [callbacks.ChooseXla(2)])
-    assert model.jit_compile is expected
-    assert set(model.traced) == {False, True}
-    plain = fitted(strategy, [], jit_compile=False)
+    model = compiled(strategy, "sgd", "float64", **settings)
+    epochs = len(fit(model, [choose, until]).epoch)
+    assert choose.uses_xla is (with_xla < 9.7)
+    assert xla_choice.choice(model) is choose.uses_xla
+    assert {"noting", "compiled"} == set(runs)
+    assert (runs[-1] == "noting") <= choose.uses_xla
+    model.stop_training = False
+    fit(model, [choose], epochs=3)  # It goes on as it was chosen.
+    plain = compiled(strategy, "sgd", "float64", jit_compile=False, **settings)
+    fit(plain, [], epochs=epochs)
+    fit(plain, [], epochs=3)
     for found, own in zip(model.get_weights(), plain.get_weights()):
-        np.testing.assert_allclose(found, own, atol=1e-6)
+        np.testing.assert_allclose(found, own, atol=1e-12)
+    assert model.jit_compile is False
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_first", [True, False])
-def test_it_works_beside_the_throughput_logger(replicas, times, is_first):
-    times(10.0, 8.0)
-    choose, throughput = callbacks.ChooseXla(2), callbacks.ThroughputLogger()
-    both = [choose, throughput] if is_first else [throughput, choose]
-    model = fitted(replicas(2), both, epochs=3)
-    assert model.jit_compile is True
-    rates = model.history.history["examples_per_second"]
-    assert len(rates) == 3 and rates[2] > 0
-    traced = model.traced
-    model.fit(ROWS, ROWS[:, :1], batch_size=8, verbose=0, callbacks=both)
-    assert model.traced == traced  # Decided once; nothing is traced again.
+def test_numbers_on_devices_that_get_shares(like_gpus, runs):
+    """As GPUs do, whose replicas communicate by TensorFlow's collectives."""
+    choose = choosing(8.0)
+    model = compiled(like_gpus(2), "sgd", "float64")
+    epochs = len(fit(model, [choose, Until(choose)]).epoch)
+    assert "compiled" in runs
+    plain = compiled(like_gpus(2), "sgd", "float64", jit_compile=False)
+    fit(plain, [], epochs=epochs)
+    for found, own in zip(model.get_weights(), plain.get_weights()):
+        np.testing.assert_allclose(found, own, atol=1e-12)
 
 
-def test_too_few_steps_leave_the_model_as_it_was(replicas):
-    model = fitted(replicas(2), [callbacks.ChooseXla(200)])
-    assert model.jit_compile is False
-    traced = model.traced
-    model.fit(ROWS, ROWS[:, :1], batch_size=8, verbose=0)
-    assert model.traced == traced
+@pytest.mark.slow
+def test_an_epochs_last_batch_is_compiled_for_too(replicas, runs):
+    choose = choosing(1.0)
+    model = compiled(replicas(2))
+    fit(model, [choose, Until(choose)])
+    for _ in range(100):
+        fit(model, [], epochs=2)
+        if runs[-10:] == ["compiled"] * 10:
+            break
+    assert runs[-10:] == ["compiled"] * 10
 
 
-def test_a_fit_that_was_interrupted_is_followed_by_a_whole_trial(
-    replicas, times
-):
-    times(10.0, 8.0)
+@pytest.mark.slow
+def test_other_fits_go_on_where_one_was_broken_off(replicas):
+    choose, model = choosing(8.0), compiled(replicas(2))
 
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            if batch == 4:  # Without XLA, the second block, with it.
+            if batch == 3:
                 raise KeyboardInterrupt
 
-    model, choose = compiled(replicas(2)), callbacks.ChooseXla(2)
-    data = dict(x=ROWS, y=ROWS[:, :1], batch_size=8, verbose=0)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(**data, callbacks=[choose, Stop()])
-    assert model.jit_compile is False  # As before the trial.
-    model.fit(**data, callbacks=[choose])
-    assert model.jit_compile is True and choose._decided is model
-    assert isinstance(model.train_function, Steps)
+    for _ in range(300):
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, [choose, Stop()], epochs=2)
+        if choose.uses_xla is not None:
+            break
+    assert choose.uses_xla is True
+
+
+@pytest.mark.slow
+def test_a_new_compile_asks_again(replicas):
+    choose, model = choosing(8.0), compiled(replicas(2))
+    fit(model, [choose, Until(choose)])
+    with model.distribute_strategy.scope():
+        model.compile("adam", "mse")
+    assert xla_choice.choice(model) is None
+    fit(model, [], epochs=1)
+    assert xla_choice.choice(model) is None
+
+
+class Drawing(keras.layers.Layer):
+    def call(self, x):
+        return x + tf.random.normal(tf.shape(x))
+
+
+@pytest.mark.parametrize(
+    "settings, layer, reason",
+    [
+        ({"micro_batches": "auto"}, None, "micro_batches='auto'"),
+        ({}, Drawing, "random state"),
+    ],
+)
+def test_some_steps_stay_without_xla_and_a_line_says_why(
+    caplog, settings, layer, reason
+):
+    names = [f"/cpu:{number}" for number in range(2)]
+    with kerasmgpu.MirroredStrategy(names, **settings).scope():
+        layers = [keras.Input((6,)), *([layer()] if layer else [])]
+        model = keras.Sequential([*layers, keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+    with caplog.at_level(logging.INFO):
+        fit(model, [callbacks.ChooseXla(2)], epochs=4)
+    assert "trains on without XLA: " in caplog.text
+    assert reason in caplog.text
+
+
+def test_what_xla_cant_compile_ends_the_choice(replicas, caplog, monkeypatch):
+    def failing(self, pending):
+        raise tf.errors.UnimplementedError(None, None, "no such kernel\n  at")
+
+    monkeypatch.setattr(Ahead, "compile", failing)
+    model = compiled(replicas(2))
+    with caplog.at_level(logging.INFO):
+        fit(model, [callbacks.ChooseXla(2)], epochs=40)
+    assert "trains on without XLA: no such kernel." in caplog.text
+
+
+@pytest.mark.slow
+def test_a_resumed_run_goes_on_with_the_choice(replicas, tmp_path, runs):
+    strategy, choose = replicas(2), choosing(8.0)
+    saves = callbacks.Checkpoint(tmp_path, every_seconds=None)
+    model = compiled(strategy)
+    fit(model, [choose, Until(choose), saves])
+    assert runs
+    runs.clear()
+    resumed = compiled(strategy)
+    fit(resumed, [callbacks.Checkpoint(tmp_path, every_seconds=None)], 402)
+    assert xla_choice.choice(resumed) is True
+    assert not runs  # It is compiled before its first step.
+
+
+def test_automatic_is_on_gpus_and_where_keras_lets_it(replicas, monkeypatch):
+    strategy = replicas(2)
+    model = compiled(strategy)
+    assert xla_choice.automatic(model) is None
+    monkeypatch.setattr(
+        type(strategy.extended), "worker_devices", ("/GPU:0", "/GPU:1")
+    )
+    assert xla_choice.automatic(model).at_once is False
+    for setting in (True, False):
+        model.compile("adam", "mse", jit_compile=setting)
+        assert xla_choice.automatic(model) is None
+    model.compile("adam", "mse", None, None, None, False, 1, "auto")
+    assert xla_choice.automatic(model) is not None
+    model.layers[1].supports_jit = False
+    assert xla_choice.automatic(model) is None
+
+
+def test_it_is_left_off_at_the_end_of_training(replicas, monkeypatch):
+    """Without a request for now, it begins where a minute is left."""
+    begun = []
+    monkeypatch.setattr(Ahead, "write", lambda self: begun.append(1))
+    monkeypatch.setattr(Ahead, "add", lambda self: pytest.fail("stop"))
+    model = compiled(replicas(2))
+    fit(model, [], epochs=1)
+    model.train_function.choose_xla(
+        xla_choice.Request(2, lambda _: True, at_once=False)
+    )
+    fit(model, [], epochs=10)
+    assert not begun
+    monkeypatch.setattr(xla_choice, "_LEAST_SECONDS", 1e-3)
+    with pytest.raises(BaseException, match="stop"):
+        fit(model, [], epochs=10)
+    assert begun
+
+
+def test_a_model_of_another_strategy_is_timed_at_once():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", jit_compile=False)
+    fit(model, [choosing(8.0)], epochs=6)
+    assert model.jit_compile is True
+    assert not [t for t in threading.enumerate() if "XLA" in t.name]
 
 
 def test_the_number_is_checked():

@@ -8,6 +8,7 @@
 | the epoch                          |                                        |
 | position in the data               | batch counts; `_keras/fit.py` skips    |
 | other callbacks, with the history  | `callback_states.py`                   |
+| whether XLA was found to be faster | `_keras/xla_choice.py`                 |
 """
 
 import dataclasses
@@ -40,6 +41,7 @@ class Progress:
     best: float | None
     best_file: str | None
     steps_per_epoch: int | None = None
+    uses_xla: bool | None = None
 
 
 def take(

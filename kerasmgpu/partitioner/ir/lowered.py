@@ -99,6 +99,10 @@ class Lowered:
         grouped: Outputs; partial sums among them are all-reduced together with
             sums of the last level, such as gradients.
         is_compiled: Whether XLA compiles the operations of each replica.
+        is_beside: Whether it is compiled beside a form without XLA, which
+            trains until it is ready. It draws the same random numbers as that
+            one, so draws aren't compiled; and since a thread writes it, its
+            collectives have group keys of a sequence of their own.
         copied: Inputs of which each replica has a reference of its own.
         assigns_last: Whether assignments of variables wait for everything else.
         instructions: See `instructions.py`.
@@ -121,6 +125,7 @@ class Lowered:
     outputs: list[Value]
     grouped: Sequence[Tensor] = ()
     is_compiled: bool = False
+    is_beside: bool = False
     copied: frozenset[Value] = frozenset()
     assigns_last: bool = False
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
@@ -137,7 +142,9 @@ class Lowered:
 
     def compiles(self, node: Node) -> bool:
         """Whether XLA compiles a node, or the nodes of its bodies."""
-        return self.is_compiled or MUST_COMPILE in node.definition.attr
+        if MUST_COMPILE in node.definition.attr:
+            return True
+        return self.is_compiled and not (self.is_beside and _draws(node))
 
     def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
         """Returns an instruction's phase, and whether each micro-batch runs it.
@@ -180,3 +187,10 @@ def bodies_of(instruction: Instruction) -> Sequence[Lowered]:
 def values(tensors: Sequence[Tensor], kinds: Sequence[Kind]) -> list[Value]:
     """Returns a value for each tensor in its kind, on a mesh of one axis."""
     return [value(tensor, kind) for tensor, kind in zip(tensors, kinds)]
+
+
+def _draws(node: Node) -> bool:
+    """Whether a node, or one of its bodies, draws random numbers."""
+    return Trait.DRAWS in record(node.type).traits or any(
+        map(_draws, (inner for body in node.bodies for inner in body.nodes))
+    )

@@ -20,6 +20,7 @@ from absl import logging
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.framework import kernels
 
+from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.once import nodes_of_once
 from kerasmgpu.partitioner.lowering.writing import Nodes
@@ -214,6 +215,8 @@ def _is_compilable(
         return False
     if Trait.SIZED_BY_VALUES in record(node.op).traits:
         return False
+    if build.program.is_beside and _draws(build, node):
+        return False
     device_type = "XLA_CPU_JIT" if build.mesh.has_cpus else "XLA_GPU_JIT"
     if not _has_kernel(node.op, device_type):
         return False
@@ -223,6 +226,19 @@ def _is_compilable(
     ):
         return False
     return not _UNSUPPORTED_TYPES & _types(node)
+
+
+def _draws(build: Function, node: node_def_pb2.NodeDef) -> bool:
+    """Whether a node, or a function that it calls, draws random numbers."""
+    if Trait.DRAWS in record(node.op).traits:
+        return True
+    called = {one.name for v in node.attr.values() for one in functions_in(v)}
+    return any(
+        _draws(build, inner)
+        for function in build.library
+        if function.signature.name in called
+        for inner in function.node_def
+    )
 
 
 def _is_on_replica(

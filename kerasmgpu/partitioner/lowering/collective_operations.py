@@ -26,6 +26,7 @@ which each worker sends every other its whole value. A ring sends fewer bytes,
 in 2 (workers - 1) rounds."""
 
 _groups = itertools.count(70_000)
+_groups_beside = itertools.count(1_070_000)
 
 
 class Keys(NamedTuple):
@@ -158,8 +159,9 @@ class Collectives(Replicas):
             build = build.parent
         recorded = build.keep("collectives", list)
         recorded.append((members, merge, elements, dtype.name))
+        groups = _groups_beside if build.program.is_beside else _groups
         group, instances = build.keep(
-            ("keys", members), lambda: (next(_groups), itertools.count(1))
+            ("keys", members), lambda: (next(groups), itertools.count(1))
         )
         return Keys(self.num_members(members), group, next(instances))
 

@@ -90,7 +90,7 @@ def _add_node(
         if key in defined or _is_read(key):
             value = added.attr[key]
             value.CopyFrom(node.attr[key])
-            for called in _functions(value):
+            for called in functions_in(value):
                 own = [f for f in library if f.signature.name == called.name]
                 for one in own:
                     called.name, _ = add_by_content(one, library)
@@ -107,7 +107,7 @@ def _is_read(attribute: str) -> bool:
     return attribute.lower().startswith("_xla")
 
 
-def _functions(
+def functions_in(
     value: attr_value_pb2.AttrValue,
 ) -> Iterator[attr_value_pb2.NameAttrList]:
     """Yields the functions that an attribute names."""

@@ -36,6 +36,7 @@ def unlowered(
     outputs: Sequence[Value],
     grouped: Sequence[Tensor] = (),
     is_compiled: bool = False,
+    is_beside: bool = False,
 ) -> Lowered:
     """Returns the program of a planned graph, as it is before any pass.
 
@@ -53,6 +54,7 @@ def unlowered(
         list(outputs),
         grouped,
         is_compiled,
+        is_beside,
     )
     program.levels = found
     program.instructions = [
@@ -98,6 +100,7 @@ def _bodies(node: Node, plan: Plan, program: Lowered) -> list[Lowered]:
                 given,
                 outputs,
                 is_compiled=program.compiles(node),
+                is_beside=program.is_beside,
             )
         )
     return bodies

@@ -175,16 +175,21 @@ class Execution:
         ]
 
 
-class RepeatedExecution(Execution):
-    """Takes batches from an iterator, and runs a `Repeated` on each.
+class BatchwiseExecution(Execution):
+    """Takes a batch from an iterator, then passes it to a function.
 
-    A batch must outlive its step, so several steps are several calls.
-    Arguments are those of `Execution`.
+    Several steps are several calls.
+
+    Args:
+        program, written, steps, local_results: See `Execution`.
+        run: Function that runs a step on the tensors that `written` takes.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(
+        self, *args: Any, run: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+    ) -> None:
         super().__init__(*args)
-        self._repeated = Repeated(self._program, self._written)
+        self._run = run
         self._function = tf.function(self._next, autograph=False)
 
     def __call__(self, iterator: Any) -> Any:
@@ -201,10 +206,13 @@ class RepeatedExecution(Execution):
                     raise StopIteration from None
                 raise
             with self._places, without_grappler():
-                outputs = self._repeated(tensors)
-        if not self._repeated.written.has_outputs:
+                outputs = self._run(tensors)
+        return self._packed(outputs)
+
+    def _packed(self, outputs: list[tf.Tensor]) -> Any:
+        if not self._written.has_outputs:
             return None
-        return self._repeated.program.trace.packed(outputs)
+        return self._program.trace.packed(outputs)
 
     def _bound(
         self, concrete: Any, tensors: Sequence[tf.Tensor]
@@ -212,6 +220,22 @@ class RepeatedExecution(Execution):
         return functools.partial(
             concrete._call_flat, tensors, concrete.captured_inputs
         )
+
+
+class RepeatedExecution(BatchwiseExecution):
+    """Takes a batch from an iterator, and runs a `Repeated` on it.
+
+    A batch must outlive its step. Arguments are those of `Execution`.
+    """
+
+    def __init__(self, program: Program, written: Written, *args: Any) -> None:
+        self._repeated = Repeated(program, written)
+        super().__init__(program, written, *args, run=self._repeated)
+
+    def _packed(self, outputs: list[tf.Tensor]) -> Any:
+        if not self._repeated.written.has_outputs:
+            return None
+        return self._repeated.program.trace.packed(outputs)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Plans a trace, and writes it as a function that the replicas run together."""
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -107,6 +108,7 @@ class Program:
         self.replicas = replicas
         self.in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
+        self._is_beside = False
         self._compute_time = compute_time
         self._log = log
         self._before_compiling = before_compiling
@@ -249,13 +251,28 @@ class Program:
             A `Written`.
         """
         # Two functions would each have a random state of its own.
-        with_outputs = with_outputs or _has_random_state(self.trace.graph)
+        with_outputs = with_outputs or self.has_random_state
         if True in self._written:
             return self._written[True]
         if with_outputs not in self._written:
             with without_garbage_collection():
                 self._written[with_outputs] = self._write(with_outputs)
         return self._written[with_outputs]
+
+    def beside(self) -> "Program":
+        """Returns the form that XLA compiles while this one trains.
+
+        See `Lowered.is_beside`. It has the same trace and the same plans.
+        """
+        other = copy.copy(self)
+        other._jit_compile = other._is_beside = True
+        other._written = {}
+        return other
+
+    @property
+    def has_random_state(self) -> bool:
+        """Whether operations keep a random state, as `tf.random.normal` does."""
+        return _has_random_state(self.trace.graph)
 
     @functools.cached_property
     def without_arguments(self) -> Written | None:
@@ -264,7 +281,7 @@ class Program:
         A `Written` without outputs; `None` if there are no side effects, or XLA
         compiles the program: it runs all or nothing.
         """
-        if self._jit_compile:
+        if self._jit_compile and not self._is_beside:
             return None
         trace = self.trace.without_arguments()
         if trace is None:
@@ -295,6 +312,7 @@ class Program:
             [value(tensor, REPLICATED) for tensor in outputs],
             grouped=outputs,
             is_compiled=self._jit_compile,
+            is_beside=self._is_beside,
         )
         lowered.instructions[:0] = self._checks(given)
         lowered.copied = frozenset(copied)
@@ -344,7 +362,15 @@ class Program:
         return Emitted(build, widths, [one.dtype for one in made])
 
     def _write(self, with_outputs: bool) -> Written:
-        emitted = self.emitted(with_outputs)
+        return self.added(self.emitted(with_outputs), with_outputs)
+
+    def added(self, emitted: Emitted, with_outputs: bool) -> Written:
+        """Adds an emitted function to TensorFlow's library; collective.
+
+        Args:
+            emitted: What `emitted(with_outputs)` has returned.
+            with_outputs: See `written`.
+        """
         build, lowered = emitted.build, emitted.build.program
         self.replicas.compare(build, self.trace.name)
         library = build.library
@@ -375,7 +401,7 @@ class Program:
             compiled
         ):
             return None
-        if _has_random_state(self.trace.graph):
+        if self._is_beside or self.has_random_state:
             return None  # The other function would have another state.
         return in_turns(function, lowered.clusters)
 

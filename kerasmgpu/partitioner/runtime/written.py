@@ -45,27 +45,19 @@ class Written:
         in_turns: function_pb2.FunctionDef | None = None,
     ) -> None:
         self.library = library
-        self.first: Written | None = None
-        if in_turns is not None:
-            self.first = Written(
-                [in_turns],
-                captured,
-                types,
-                shapes,
-                widths,
-                has_outputs,
-                lowered,
-            )
         self.has_outputs = has_outputs
         self.lowered = lowered
         self.name = library[-1].signature.name
         self.widths = widths
-        self._captured = captured
+        self.captured = captured
         self._types = types
         self._shapes = shapes
         self._fed: dict[ConcreteFunction, str] = {}
         for function in library[:-1]:
             self._add(function)
+        self.first: Written | None = None
+        if in_turns is not None:
+            self.first = self.variant([in_turns])
 
     @functools.cached_property
     def _function(self) -> "_Name":
@@ -80,11 +72,17 @@ class Written:
         finalizer = weakref.finalize(self, _remove_function, name)
         finalizer.atexit = False
 
-    def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def __call__(
+        self,
+        tensors: Sequence[tf.Tensor],
+        captured: Sequence[tf.Tensor] | None = None,
+    ) -> list[tf.Tensor]:
         """Runs the function, or adds a call of it to the graph that is built.
 
         Args:
             tensors: The leaves, each as one tensor or as one per replica.
+            captured: What is passed for the tensors that it captured. Default:
+                these.
 
         Returns:
             List of the outputs, empty without outputs.
@@ -92,7 +90,7 @@ class Written:
         if self.first is not None and tf.executing_eagerly():
             return self.take_first()(tensors)
         outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[*tensors, *self._captured],
+            args=[*tensors, *(self.captured if captured is None else captured)],
             Tout=self._types,
             f=self._function,
             config_proto=CONFIG.SerializeToString(),
@@ -117,7 +115,7 @@ class Written:
             name = f"{self.name}_fed_{len(self._fed)}"
             self._add(fed_function(feed.function_def, self.library[-1], name))
             self._fed[feed] = name
-        inputs = [*arguments, *feed.captured_inputs, *self._captured]
+        inputs = [*arguments, *feed.captured_inputs, *self.captured]
         run = functools.partial(
             context.context().call_function,
             self._fed[feed].encode(),
@@ -125,6 +123,27 @@ class Written:
             len(self._types),
         )
         return lambda: run() or []
+
+    def variant(
+        self,
+        library: list[function_pb2.FunctionDef],
+        more_types: Sequence[tf.DType] = (),
+    ) -> "Written":
+        """Returns another form of the function, which calls the same functions.
+
+        Args:
+            library: The functions that are added; see `Written`.
+            more_types: `tf.DType`s of the outputs that it returns besides.
+        """
+        return Written(
+            library,
+            self.captured,
+            [*self._types, *more_types],
+            [*self._shapes[: len(self._types)], *[None] * len(more_types)],
+            self.widths,
+            self.has_outputs,
+            self.lowered,
+        )
 
     def take_first(self) -> "Written":
         """Returns the function of the first run, once; see `first_run.py`."""
