@@ -32,6 +32,7 @@ Passes on written nodes:
   cluster_for_xla.py   which nodes XLA compiles together
   once.py              which nodes run once for all replicas
   compilation.py       outlines them as functions
+  xla_forms.py         operations that TensorFlow translates faster
   content_names.py     names functions by their content
   first_run.py         one device compiles, and the others load
 """

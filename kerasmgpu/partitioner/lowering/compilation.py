@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 from tensorflow.core.framework import function_pb2, node_def_pb2
 
+from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.lowered import Cluster
+from kerasmgpu.partitioner.lowering import xla_forms
 from kerasmgpu.partitioner.lowering.cluster_for_xla import (
     Key,
     clusters_of,
@@ -66,7 +68,7 @@ def cluster_for_xla(build: Function) -> None:
     values = build.values()
     for key, cluster in clusters.items():
         function, origins = add_by_content(
-            cluster.function(writer, nodes), build.library
+            cluster.function(writer, nodes, values), build.library
         )
         cluster.call(writer, function, key, replacements)
         build.program.clusters.append(
@@ -144,27 +146,42 @@ class _Cluster:
         return sorted(made, key=lambda r: (position[node_name(r)], len(r), r))
 
     def function(
-        self, writer: Writer, nodes: Nodes
+        self, writer: Writer, nodes: Nodes, values: Mapping[str, Value]
     ) -> function_pb2.FunctionDef:
-        """Returns the cluster as a function."""
+        """Returns the cluster as a function.
+
+        Args:
+            writer: Writer of the calling function.
+            nodes: Its nodes.
+            values: Its values by reference, as far as it has any.
+        """
         written = function_pb2.FunctionDef()
         written.attr["_XlaMustCompile"].b = True
         inside = set(self.names)
         constants: dict[str, node_def_pb2.NodeDef] = {}
+        outputs: dict[str, str] = {}
         for name in self.names:
-            node = written.node_def.add()
+            node = node_def_pb2.NodeDef()
             node.CopyFrom(nodes[name])
             del node.input[:]
             for reference in nodes[name].input:
                 source = node_name(reference)
                 if source in inside:
-                    node.input.append(reference)
+                    node.input.append(outputs.get(reference, reference))
                 elif source in nodes and nodes[source].op == "Const":
                     # XLA needs some inputs as constants.
                     constants[source] = nodes[source]
                     node.input.append(reference)
                 elif reference[0] != "^":
                     node.input.append(self._arguments[reference])
+            taken = values.get(next(iter(nodes[name].input), ""))
+            rank = None if taken is None else taken.tensor.rank
+            output = xla_forms.replaced(node, rank, written)
+            if output is None:
+                written.node_def.append(node)
+            else:
+                (own,) = _outputs_of(nodes[name])
+                outputs[own] = f"{name}:{output}:0"
         for constant in constants.values():
             node = written.node_def.add()
             node.CopyFrom(constant)
@@ -176,7 +193,7 @@ class _Cluster:
             output = f"output_{number}"
             dtype = writer.reference(reference).dtype
             written.signature.output_arg.append(argument(output, dtype))
-            written.ret[output] = reference
+            written.ret[output] = outputs.get(reference, reference)
         return written
 
     def call(
@@ -207,3 +224,7 @@ class _Cluster:
             f=function,
             _XlaMustCompile=True,
         )
+
+
+def _outputs_of(node: node_def_pb2.NodeDef) -> list[str]:
+    return [f"{node.name}:{name}" for name, _ in graphs.outputs_of(node)]
