@@ -304,6 +304,13 @@ FAULTS = {
         "digest = hashlib.sha256(b'').hexdigest()[:24]",
         "tests/partitioner/test_compilation.py",
     ),
+    "draws_of_xla": Fault(
+        "a form that is compiled beside another draws XLA's random numbers",
+        "partitioner/lowering/cluster_for_xla.py",
+        "if build.program.is_beside and _draws(build, node):",
+        "if False:",
+        "tests/callbacks/test_choose_xla.py",
+    ),
     "programs_of_others": Fault(
         "programs that were compiled for another version are taken",
         "engine/compiled_ahead.py",
