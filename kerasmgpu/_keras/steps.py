@@ -23,6 +23,7 @@ from kerasmgpu._keras import (
     unread_logs,
     xla_choice,
 )
+from kerasmgpu._keras.steered import Steered
 from kerasmgpu._keras.versions import TensorFlowTrainer
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
@@ -90,7 +91,7 @@ class Steps:
         self._trains = step.__name__ == "train_step"
         self._strategy: ExactStrategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
-        self._executions: dict[tuple[str, int], xla_choice.Steered] = {}
+        self._executions: dict[tuple[str, int], Steered] = {}
         self._request = xla_choice.automatic(model) if self._trains else None
         self._last: tuple[Any, Any, Any] = (None, None, None)
         self._in_job = self._strategy.num_workers > 1
@@ -210,7 +211,7 @@ class Steps:
     ) -> Callable[[Any], Any]:
         key = (written.name, steps)
         if key not in self._executions:
-            self._executions[key] = xla_choice.Steered(
+            self._executions[key] = Steered(
                 self._model, program, written, steps
             )
         steered = self._executions[key]

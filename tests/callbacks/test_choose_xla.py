@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import callbacks
-from kerasmgpu._keras import xla_choice
+from kerasmgpu._keras import steered, xla_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.ahead import Ahead
 
@@ -258,7 +258,7 @@ def test_it_is_left_off_at_the_end_of_training(replicas, monkeypatch):
     )
     fit(model, [], epochs=10)
     assert not begun
-    monkeypatch.setattr(xla_choice, "_LEAST_SECONDS", 1e-3)
+    monkeypatch.setattr(steered, "_LEAST_SECONDS", 1e-3)
     with pytest.raises(BaseException, match="stop"):
         fit(model, [], epochs=10)
     assert begun

@@ -6,31 +6,21 @@ XLA doesn't compile them, and which also returns the shapes, and the integers, o
 their arguments. With such arguments the thread calls each cluster, alone.
 """
 
-import collections
-import copy
-import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from kerasmgpu.partitioner.ir.lowered import Cluster
 from kerasmgpu.partitioner.runtime.execution import without_grappler
+from kerasmgpu.partitioner.runtime.noting import Noting
 from kerasmgpu.partitioner.runtime.program import Emitted, Program
 from kerasmgpu.partitioner.runtime.written import Written
-from kerasmgpu.partitioner.step.definitions import argument, set_attributes
-from kerasmgpu.partitioner.step.records import Trait, record
 
 MOST_SHAPES = 4
 """Shapes of batches that are compiled for; others run without XLA."""
-
-_MUST_COMPILE = "_XlaMustCompile"
-
-_numbers = itertools.count()
 
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of a step's inputs."""
@@ -67,18 +57,13 @@ class Ahead:
         self._with_outputs = with_outputs
         self._emitted: Emitted
         self._written: Written
-        self._noting: _Noting
+        self._noting: Noting
         self._note: _Guarded
         self._run: _Guarded
         self._compiled: set[tuple[Any, ...]] = set()
         self._noted: dict[Shapes, list[list[tf.Tensor]]] = {}
         self._used: set[Shapes] = set()
         self._is_stopped = False
-
-    @property
-    def has_outputs(self) -> bool:
-        """Whether `__call__` and `note` return the step's outputs."""
-        return self._with_outputs
 
     # While the program trains ------------------------------------------------
 
@@ -100,7 +85,7 @@ class Ahead:
         ):
             raise CantCompile("replicas communicate in a loop or branch of it")
         self._written = self._program.added(self._emitted, self._with_outputs)
-        self._noting = _Noting(self._written)
+        self._noting = Noting(self._written)
         del self._emitted
 
     def make_ready(self) -> None:
@@ -190,124 +175,6 @@ class Ahead:
             ]
         self._noting.alone(cluster)(arguments)
         self._compiled.add(key)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Any:
-    """Shape and type of a tensor whose content doesn't matter."""
-
-    shape: tuple[int, ...]
-    dtype: tf.DType
-
-    def tobytes(self) -> None:
-        """What XLA's choice depends on: nothing but the shape."""
-
-
-class _Noting:
-    """The form of a written function that XLA doesn't compile, and that notes.
-
-    Args:
-        written: `Written` of the compiled form.
-
-    Attributes:
-        written: `Written` of this form. It returns more tensors behind the
-            outputs: for each argument of a cluster its shape or, of integers
-            and of what a loop takes, the argument.
-        number: Integer, how many more.
-    """
-
-    def __init__(self, written: Written) -> None:
-        self._compiled = written
-        functions = {one.signature.name: one for one in written.library}
-        main = function_pb2.FunctionDef()
-        main.CopyFrom(written.library[-1])
-        main.signature.name += "_noting"
-        nodes = {node.name: node for node in main.node_def}
-        plain: dict[str, function_pb2.FunctionDef] = {}
-        self._types: dict[str, list[tf.DType]] = {}
-        self._calls: dict[str, node_def_pb2.NodeDef] = {}
-        self._are_whole = collections.defaultdict(list)
-        self._places: list[list[int]] = []
-        places: dict[tuple[str, bool], int] = {}
-        types: list[tf.DType] = []
-        for cluster in written.lowered.clusters:
-            function, call = functions[cluster.function], nodes[cluster.call]
-            self._calls[cluster.call] = copy.deepcopy(call)
-            inputs = function.signature.input_arg
-            self._types[cluster.function] = [
-                tf.as_dtype(one.type) for one in inputs
-            ]
-            if cluster.function not in plain:
-                plain[cluster.function] = copy.deepcopy(function)
-                plain[cluster.function].signature.name += "_plain"
-                del plain[cluster.function].attr[_MUST_COMPILE]
-            call.attr["f"].func.name += "_plain"
-            del call.attr[_MUST_COMPILE]
-            has_loops = any(
-                Trait.LOOP in record(type).traits for type in cluster.operations
-            )
-            own = []
-            for reference, dtype in zip(
-                call.input, self._types[cluster.function]
-            ):
-                is_whole = has_loops or not dtype.is_floating
-                if (reference, is_whole) not in places:
-                    places[reference, is_whole] = len(types)
-                    types.append(dtype if is_whole else tf.int32)
-                    name = f"noted_{len(types)}"
-                    main.signature.output_arg.append(argument(name, types[-1]))
-                    main.ret[name] = reference
-                    if not is_whole:
-                        node = main.node_def.add(
-                            name=name,
-                            op="Shape",
-                            input=[reference],
-                            device=cluster.device,
-                        )
-                        set_attributes(node, {"T": dtype, "out_type": tf.int32})
-                        main.ret[name] = f"{name}:output:0"
-                own.append(places[reference, is_whole])
-                self._are_whole[cluster.call].append(is_whole)
-            self._places.append(own)
-        self.number = len(types)
-        self.written = written.variant([*plain.values(), main], types)
-
-    def arguments(self, noted: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Returns what was noted of each argument of each cluster."""
-        return [[noted[place] for place in own] for own in self._places]
-
-    def given(
-        self, cluster: Cluster, tensors: Sequence[tf.Tensor]
-    ) -> list["np.ndarray | _Any"]:
-        """Returns the arguments of a cluster, from what was noted of them."""
-        given: list[np.ndarray | _Any] = []
-        for tensor, dtype, is_whole in zip(
-            tensors,
-            self._types[cluster.function],
-            self._are_whole[cluster.call],
-        ):
-            array = tensor.numpy()
-            given.append(array if is_whole else _Any(tuple(array), dtype))
-        return given
-
-    def alone(self, cluster: Cluster) -> Written:
-        """Returns a function of a cluster's arguments that only calls it."""
-        function = function_pb2.FunctionDef()
-        function.signature.name = f"kerasmgpu_ahead_{next(_numbers)}"
-        node = function.node_def.add()
-        node.CopyFrom(self._calls[cluster.call])
-        del node.input[:]
-        for number, dtype in enumerate(self._types[cluster.function]):
-            name = f"argument_{number}"
-            node.input.append(name)
-            function.signature.input_arg.append(argument(name, dtype))
-        # TensorFlow prunes a call of which nothing is returned.
-        dtype = tf.as_dtype(node.attr["Tout"].list.type[0])
-        function.signature.output_arg.append(argument("output", dtype))
-        function.ret["output"] = f"{node.name}:output:0"
-        return Written(
-            [function], [], [dtype], [], [], True, self._compiled.lowered
-        )
 
 
 class _Guarded:
