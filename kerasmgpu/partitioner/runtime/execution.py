@@ -11,6 +11,7 @@ from tensorflow.python.eager import context
 from kerasmgpu.partitioner.runtime.function import Shares, joined
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
 from kerasmgpu.partitioner.runtime.written import CONFIG, Written
 
 
@@ -82,9 +83,10 @@ class Execution:
         """
         last, run = self._trace
         if last is not iterator:
-            concrete = self._function.get_concrete_function(iterator)
-            tensors = tf.nest.flatten(iterator, expand_composites=True)
-            run = self._bound(concrete, tensors)
+            with without_garbage_collection():
+                concrete = self._function.get_concrete_function(iterator)
+                tensors = tf.nest.flatten(iterator, expand_composites=True)
+                run = self._bound(concrete, tensors)
             self._trace = (iterator, run)
         return run
 
