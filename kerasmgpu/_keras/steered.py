@@ -40,8 +40,14 @@ _EVERY = 16
 """Executions from one agreement of a job's workers to the next."""
 
 
+Course = Generator[Callable[[Any], Any], float | None, None]
+"""Yields what runs the next execution, and is sent its seconds."""
+
+
 class Steered:
-    """Runs a training step's executions without XLA, until XLA is chosen.
+    """Runs a training step's executions, without XLA until XLA is chosen.
+
+    Where an earlier run has chosen it, they are compiled from the first one on.
 
     Args:
         model: The model.
@@ -61,14 +67,15 @@ class Steered:
         self._given = program, written, steps
         self.plain = self._strategy.execution(program, written, steps)
         self._now: Callable[[Any], Any] = self.plain
-        self._course: Generator[Callable[[Any], Any], float, None] | None = None
-        self._is_timed = False
+        self._course: Course | None = None
+        self._is_timed = self._is_said = False
 
     def begin(self, request: xla_choice.Request | None) -> None:
-        """Begins to make and time the compiled form, unless it has begun.
+        """Begins to make the compiled form, unless it has begun, or isn't wanted.
 
         Args:
-            request: The `xla_choice.Request`, or `None` to only use an earlier choice.
+            request: The `xla_choice.Request`. Without one, the form is made only
+                if XLA has been chosen.
         """
         model = self._model()
         if self._course is not None or model is None:
@@ -76,19 +83,39 @@ class Steered:
         known = xla_choice.choice(model)
         if known is False or request is None and known is None:
             return
-        self._course = self._steps(model, request, known)
-        self._now = next(self._course)
+        self._course = self._steps(model, None if known else request)
+        self._advance(self._course, None)
 
     def __call__(self, iterator: Any) -> Any:
         """Runs an execution; see `Execution`."""
-        if self._course is None:
+        course = self._course
+        if course is None:
             return self.plain(iterator)
         start = time.perf_counter()
         outputs = self._now(iterator)
         if self._is_timed:
             self._wait()
-        self._now = self._course.send(time.perf_counter() - start)
+        self._advance(course, time.perf_counter() - start)
         return outputs
+
+    def _advance(self, course: Course, seconds: float | None) -> None:
+        """Lets the course say what runs the next execution."""
+        try:
+            self._now = course.send(seconds)
+        except BaseException:  # Ctrl-C, too: the next `fit` begins anew.
+            self._course, self._now, self._is_timed = None, self.plain, False
+            raise
+
+    def say_why_not(self, why: str) -> None:
+        """Logs once that the model trains without XLA."""
+        if not self._is_said:
+            model = self._model()
+            logging.info(
+                "kerasmgpu: %r trains on without XLA: %s.",
+                getattr(model, "name", "model"),
+                why,
+            )
+        self._is_said = True
 
     def _wait(self) -> None:
         """Waits for the devices."""
@@ -96,31 +123,26 @@ class Steered:
         if optimizer is not None:
             optimizer.iterations.numpy()
 
-    # Each stage yields what runs the next execution, and is sent its seconds.
+    # Stages ------------------------------------------------------------------
 
     def _steps(
-        self,
-        model: keras.Model,
-        request: xla_choice.Request | None,
-        known: bool | None,
-    ) -> Generator[Callable[[Any], Any], float, None]:
+        self, model: keras.Model, request: xla_choice.Request | None
+    ) -> Course:
         try:
-            if known:
+            program, written, _ = self._given
+            ahead = Ahead(program, written.has_outputs)
+            if request is None and xla_choice.is_restored(model):
                 yield from self._compiled_at_once()
-            elif request is not None:
-                yield from self._chosen(model, request)
+            yield from self._chosen(model, ahead, request)
         except (CantCompile, InputError, tf.errors.OpError) as error:
-            logging.info(
-                "kerasmgpu: %r trains on without XLA: %s.",
-                model.name,
-                str(error).partition("\n")[0].rstrip("."),
-            )
+            self.say_why_not(str(error).partition("\n")[0].rstrip("."))
+            if xla_choice.choice(model):
+                xla_choice.set_choice(model, False)
         while True:
             yield self.plain
 
-    def _compiled_at_once(
-        self,
-    ) -> Generator[Callable[[Any], Any], float, None]:
+    def _compiled_at_once(self) -> Course:
+        """Runs the compiled form from the first step on, as an earlier run did."""
         program, written, steps = self._given
         compiled = program.beside()
         run = self._strategy.execution(
@@ -130,50 +152,59 @@ class Steered:
             yield run
 
     def _chosen(
-        self, model: keras.Model, request: xla_choice.Request
-    ) -> Generator[Callable[[Any], Any], float, None]:
-        program, written, _ = self._given
-        ahead = Ahead(program, written.has_outputs)
-        weakref.finalize(self, ahead.stop)
+        self,
+        model: keras.Model,
+        ahead: Ahead,
+        request: xla_choice.Request | None,
+    ) -> Course:
         for _ in range(_SETTLED):
             yield self.plain
-        if not request.at_once:
+        if request is not None and not request.at_once:
             yield from self._until_it_pays()
         share = memory_errors.share_in_use(self._strategy)
         if self._strategy.any_worker(share > _MOST_IN_USE):
             raise CantCompile(
-                f"it uses {share:.0%} of a GPU's memory, and clusters run once "
-                "beside it to be compiled; jit_compile=True compiles before"
+                f"more than {_MOST_IN_USE:.0%} of a GPU's memory was in use, and "
+                "clusters run once beside the step to be compiled; "
+                "jit_compile=True compiles before"
             )
         logging.info(
             "kerasmgpu: XLA compiles the step of %r while it trains.",
             model.name,
         )
-        yield from self._meanwhile(ahead, ahead.write, self.plain)
-        ahead.add()
-        yield from self._meanwhile(ahead, ahead.make_ready, self.plain)
-        both = self._strategy.execution(*self._given, run=ahead)
-        yield both
-        yield from self._compile(ahead, self.plain)
-        chosen = yield from self._timed(request, both)
-        xla_choice.set_choice(model, chosen)
-        while chosen:
-            if ahead.pending:
-                yield from self._compile(ahead, both)
+        try:
+            yield from self._meanwhile(ahead, ahead.write, self.plain)
+            ahead.add()
+            yield from self._meanwhile(ahead, ahead.make_ready, self.plain)
+            both = self._strategy.execution(*self._given, run=ahead)
             yield both
+            yield from self._compile(ahead, self.plain)
+            if request is not None:
+                chosen = yield from self._timed(request, both)
+                xla_choice.set_choice(model, chosen)
+            if xla_choice.choice(model):
+                self.plain.forget()
+            while xla_choice.choice(model):
+                if ahead.pending:
+                    yield from self._compile(ahead, both)
+                yield both
+        finally:
+            ahead.stop()
 
-    def _until_it_pays(self) -> Generator[Callable[[Any], Any], float, None]:
+    def _until_it_pays(self) -> Course:
         times: collections.deque[float] = collections.deque(maxlen=_SETTLED)
-        pays = False
+        running, done, pays = None, 0, False
         while not pays:
             for _ in range(_SETTLED):
-                times.append((yield self.plain))
-            seconds = _executions_left() * statistics.median(times)
+                times.append((yield self.plain) or 0.0)
+                if fit.innermost() is not running:
+                    running, done = fit.innermost(), 0
+                done += 1
+            left = _executions(running) - done
+            seconds = left * statistics.median(times)
             pays = self._strategy.any_worker(seconds >= _LEAST_SECONDS)
 
-    def _compile(
-        self, ahead: Ahead, run: Callable[[Any], Any]
-    ) -> Generator[Callable[[Any], Any], float, None]:
+    def _compile(self, ahead: Ahead, run: Callable[[Any], Any]) -> Course:
         pending = ahead.pending
         yield from self._meanwhile(
             ahead, functools.partial(ahead.compile, pending), run
@@ -185,7 +216,7 @@ class Steered:
         ahead: Ahead,
         work: Callable[[], None],
         run: Callable[[Any], Any],
-    ) -> Generator[Callable[[Any], Any], float, None]:
+    ) -> Course:
         """Runs executions until a thread has done its work, on all workers."""
         every = _EVERY if self._strategy.num_workers > 1 else 1
         thread, is_done = _Background(work, ahead.stop), False
@@ -193,12 +224,16 @@ class Steered:
             for _ in range(every):
                 yield run
             is_done = not self._strategy.any_worker(thread.is_alive())
-        if self._strategy.any_worker(thread.error is not None):
-            raise thread.error or CantCompile("another worker says why")
+        error = thread.error
+        if self._strategy.any_worker(error is not None):
+            why = "another worker says why"
+            if error is not None:
+                why = f"{type(error).__name__}: {error}"
+            raise CantCompile(why) from error
 
     def _timed(
         self, request: xla_choice.Request, both: Callable[[Any], Any]
-    ) -> Generator[Callable[[Any], Any], float, bool]:
+    ) -> Generator[Callable[[Any], Any], float | None, bool]:
         seconds: xla_choice.Seconds = {False: [], True: []}
         # Two blocks of each, in turns: a machine that becomes slower during the
         # trial affects both.
@@ -207,19 +242,17 @@ class Steered:
         for kind in (False, True, False, True):
             for number in range(-xla_choice.WARM_UP, half):
                 took = yield both if kind else self.plain
-                if number >= 0:
+                if number >= 0 and took is not None:
                     seconds[kind].append(took)
         self._is_timed = False
         return request.decide(seconds)
 
 
-def _executions_left() -> float:
-    """Executions that are left of the running `fit`, as far as it is known."""
-    running = fit.innermost()
+def _executions(running: fit.Fit | None) -> float:
+    """Executions of a `fit`; infinite where its length isn't known yet."""
     if running is None or running.num_batches is None:
         return math.inf
-    epochs = running.num_epochs - running.epoch
-    steps = epochs * running.num_batches - running.step
+    steps = running.num_epochs * running.num_batches
     return steps / running.steps_per_execution
 
 

@@ -92,7 +92,6 @@ class Steps:
         self._strategy: ExactStrategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
         self._executions: dict[tuple[str, int], Steered] = {}
-        self._request = xla_choice.automatic(model) if self._trains else None
         self._last: tuple[Any, Any, Any] = (None, None, None)
         self._in_job = self._strategy.num_workers > 1
         _say_what_xla_does(model)
@@ -127,10 +126,6 @@ class Steps:
         for _, batch in zip(range(self._model.steps_per_execution), iterator):
             outputs = self._partitioned(without_optionals(batch))
         return outputs
-
-    def choose_xla(self, request: xla_choice.Request) -> None:
-        """Lets the next steps find out whether XLA makes them faster."""
-        self._request, self._last = request, (None, None, None)
 
     @property
     def programs(self) -> list[Program]:
@@ -215,10 +210,16 @@ class Steps:
                 self._model, program, written, steps
             )
         steered = self._executions[key]
-        if not self._trains or self._in_job and not feed.agrees:
+        if not self._trains or self._model.jit_compile:
             return steered.plain
-        if not self._model.jit_compile:
-            steered.begin(self._request)
+        request = xla_choice.request(self._model)
+        if self._in_job and not feed.agrees:
+            if request is not None:
+                steered.say_why_not(
+                    "workers may have batches of different sizes in one step"
+                )
+            return steered.plain
+        steered.begin(request)
         return steered
 
     def _program(

@@ -35,6 +35,14 @@ Seconds = dict[bool, list[float]]
 _automatic: weakref.WeakSet[Any] = weakref.WeakSet()
 """Models that were compiled with `jit_compile="auto"`."""
 
+_requests: "weakref.WeakKeyDictionary[Any, Request]" = (
+    weakref.WeakKeyDictionary()
+)
+"""Requests of callbacks."""
+
+_restored: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Models whose choice is an earlier run's."""
+
 _choices: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 """Choices that were made, or restored."""
 
@@ -43,6 +51,8 @@ _choices: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 def _compile(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
     """Notes whether `jit_compile` is `"auto"`, which Keras replaces."""
     _choices.pop(self, None)
+    _restored.discard(self)
+    _requests.pop(self, None)
     _automatic.discard(self)
     given = args[7] if len(args) > 7 else kwargs.get("jit_compile", "auto")
     if given == "auto":
@@ -51,22 +61,34 @@ def _compile(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def choice(model: keras.Model) -> bool | None:
-    """Whether a model's training step is compiled, as was measured.
+    """The choice of XLA for a model's training step, measured or restored.
 
     Returns:
-        Boolean; `None` where nothing was measured or restored.
+        Boolean; `None` where there is none, as with `jit_compile=True`.
     """
     return _choices.get(model)
 
 
-def set_choice(model: keras.Model, uses_xla: bool | None) -> None:
-    """Sets what `choice` returns, unless it is `None`."""
-    if uses_xla is not None:
+def set_choice(model: keras.Model, uses_xla: bool) -> None:
+    """Sets what `choice` returns."""
+    _choices[model] = uses_xla
+
+
+def restore(model: keras.Model, uses_xla: bool | None) -> None:
+    """Takes over an earlier run's `choice`, unless `compile` says otherwise."""
+    is_asked = model in _automatic or model in _requests
+    if uses_xla is not None and is_asked and is_possible(model):
         _choices[model] = uses_xla
+        _restored.add(model)
+
+
+def is_restored(model: keras.Model) -> bool:
+    """Whether the choice is an earlier run's."""
+    return model in _restored
 
 
 def uses_xla(model: keras.Model) -> bool:
-    """Whether XLA compiles a model's training step at present."""
+    """Whether XLA compiles a model's training step: by choice or in any case."""
     return bool(model.jit_compile or _choices.get(model))
 
 
@@ -120,6 +142,16 @@ def is_possible(model: keras.Model) -> bool:
     It doesn't under `tf.config.experimental.enable_op_determinism()`.
     """
     return model_supports_jit(model)
+
+
+def ask(model: keras.Model, request: Request) -> None:
+    """Asks for a choice; the steps of the next `fit` find it out."""
+    _requests[model] = request
+
+
+def request(model: keras.Model) -> Request | None:
+    """Returns the request of a callback, or that of `jit_compile="auto"`."""
+    return _requests.get(model) or automatic(model)
 
 
 def automatic(model: keras.Model) -> Request | None:

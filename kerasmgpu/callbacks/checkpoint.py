@@ -272,7 +272,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         """
         progress = self._found.progress
         self._found.restore_variables(self.model)
-        xla_choice.set_choice(self.model, progress.uses_xla)
+        xla_choice.restore(self.model, progress.uses_xla)
         self._callback_states.restore(progress.callbacks)
         self.model.stop_training = progress.stop_training
         return progress

@@ -21,8 +21,8 @@ class ChooseXla(keras.callbacks.Callback):
     a thread compiles the step meanwhile. Then `fit` alternates between both for
     some steps, logs both times, and goes on with the faster one. These are
     ordinary training steps. `jit_compile="auto"`, Keras's default, does so by
-    itself on GPUs. A `fit` that ends before is followed by one that goes on
-    where it was.
+    itself on GPUs. If a `fit` ends before the choice is made, the next one goes
+    on from there.
 
     The step draws the random numbers of a step without XLA, and rounds
     differently, so two runs that choose differently are equal up to rounding.
@@ -38,7 +38,8 @@ class ChooseXla(keras.callbacks.Callback):
             execution is `steps_per_execution` steps). Defaults to `20`.
 
     Attributes:
-        uses_xla: Boolean, the choice; `None` before it is made.
+        uses_xla: Boolean, the choice for the model of the last `fit`; `None`
+            before it is made, and with `jit_compile=True`, where there is none.
 
     Raises:
         InputError: If `executions` is not an integer above 0.
@@ -53,23 +54,25 @@ class ChooseXla(keras.callbacks.Callback):
     def __init__(self, executions: int = 20) -> None:
         super().__init__()
         self.executions = checked_integer(executions, "executions", 1)
-        self.uses_xla: bool | None = None
-        self._decided: keras.Model | None = None
         _keras.install()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         model = self.model
         if (
             model.run_eagerly
-            or self._decided is model
+            or xla_choice.choice(model) is not None
             or not xla_choice.is_possible(model)
         ):
             return
         if is_ours(model.distribute_strategy):
             request = xla_choice.Request(self.executions, self.decide)
-            model.train_function.choose_xla(request)
+            xla_choice.ask(model, request)
         else:
             _Trial(self)
+
+    @property
+    def uses_xla(self) -> bool | None:
+        return None if self.model is None else xla_choice.choice(self.model)
 
     def decide(self, seconds: xla_choice.Seconds) -> bool:
         """Chooses whether to use XLA; collective between workers.
@@ -83,9 +86,9 @@ class ChooseXla(keras.callbacks.Callback):
         Returns:
             Boolean, `True` if XLA is faster by a margin of 3 %.
         """
-        self.uses_xla = xla_choice.faster(self.model, seconds)
-        self._decided = self.model
-        return self.uses_xla
+        chosen = xla_choice.faster(self.model, seconds)
+        xla_choice.set_choice(self.model, chosen)
+        return chosen
 
 
 class _Trial(step_hooks.StepHook):

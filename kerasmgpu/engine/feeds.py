@@ -70,10 +70,10 @@ class Feed:
 
     @property
     def agrees(self) -> bool:
-        """Whether all workers have batches of the same sizes at one time.
+        """Whether a batch of another size changes the sizes on all workers.
 
-        Other than by one row: where a batch has fewer rows, shares of some
-        workers are as large as before.
+        It may not where each is given its share: of a batch with fewer rows,
+        some workers' shares can be as large as before.
         """
         if self.has_own_length:
             return False

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.mesh import Mesh
@@ -24,9 +23,8 @@ def written(step, num_workers, shape=(None, 3), like_gpus=False):
     program = Partitioned(step, CollectiveReplicas(mesh)).program(
         (tf.TensorSpec(shape),)
     )
-    name = program.written().name
-    definition = context.context().get_function_def(name)
-    return {node.name: node for node in definition.node_def}
+    function = program.written().library[-1]
+    return {node.name: node for node in function.node_def}
 
 
 def needed(nodes, name):

@@ -39,6 +39,18 @@ ELSEWHERE = {
     "planner.py": {"Pack"},
     "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
+    # Writes operations of XLA clusters as others.
+    "xla_forms.py": {
+        "BiasAddGrad",
+        "Greater",
+        "Maximum",
+        "Relu",
+        "ReluGrad",
+        "SelectV2",
+        "Sum",
+    },
+    # Notes what a cluster takes.
+    "noting.py": {"Shape"},
     # How loops are written that have a known number of rounds.
     "loop_rounds.py": {
         "Add",

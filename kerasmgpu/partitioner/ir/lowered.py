@@ -1,7 +1,7 @@
 """A program: instructions in the order in which they are written."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kerasmgpu.partitioner.ir.instructions import (
     Communication,
@@ -99,10 +99,11 @@ class Lowered:
         grouped: Outputs; partial sums among them are all-reduced together with
             sums of the last level, such as gradients.
         is_compiled: Whether XLA compiles the operations of each replica.
-        is_beside: Whether it is compiled beside a form without XLA, which
-            trains until it is ready. It draws the same random numbers as that
-            one, so draws aren't compiled; and since a thread writes it, its
-            collectives have group keys of a sequence of their own.
+        is_beside: Whether it is compiled beside a form without XLA. It draws
+            the same random numbers as that one, so draws aren't compiled.
+        groups: Group keys of its collectives, by their members, if they were
+            chosen before it was written: a thread may write it, and keys are
+            counted in an order that is the same on all workers.
         copied: Inputs of which each replica has a reference of its own.
         assigns_last: Whether assignments of variables wait for everything else.
         instructions: See `instructions.py`.
@@ -126,6 +127,7 @@ class Lowered:
     grouped: Sequence[Tensor] = ()
     is_compiled: bool = False
     is_beside: bool = False
+    groups: Mapping[str, int] = dataclasses.field(default_factory=dict)
     copied: frozenset[Value] = frozenset()
     assigns_last: bool = False
     instructions: list[Instruction] = dataclasses.field(default_factory=list)

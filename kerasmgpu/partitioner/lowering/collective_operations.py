@@ -26,7 +26,11 @@ which each worker sends every other its whole value. A ring sends fewer bytes,
 in 2 (workers - 1) rounds."""
 
 _groups = itertools.count(70_000)
-_groups_beside = itertools.count(1_070_000)
+
+
+def new_groups() -> dict[str, int]:
+    """Returns group keys for a function that is yet to be written."""
+    return {members: next(_groups) for members in ("replicas", "hosts")}
 
 
 class Keys(NamedTuple):
@@ -159,9 +163,10 @@ class Collectives(Replicas):
             build = build.parent
         recorded = build.keep("collectives", list)
         recorded.append((members, merge, elements, dtype.name))
-        groups = _groups_beside if build.program.is_beside else _groups
+        chosen = build.program.groups.get(members)
         group, instances = build.keep(
-            ("keys", members), lambda: (next(groups), itertools.count(1))
+            ("keys", members),
+            lambda: (chosen or next(_groups), itertools.count(1)),
         )
         return Keys(self.num_members(members), group, next(instances))
 

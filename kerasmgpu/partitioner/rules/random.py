@@ -47,6 +47,16 @@ operation(
 )
 
 operation(
+    *"""
+StatelessMultinomial StatelessParameterizedTruncatedNormal StatelessRandomBinomial
+StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomNormal
+StatelessRandomPoisson StatelessRandomUniform StatelessRandomUniformFullInt
+StatelessRandomUniformInt StatelessTruncatedNormal
+""".split(),
+    traits={Trait.DRAWS},
+)
+
+operation(
     "RandomStandardNormal",
     "RandomUniform",
     "RandomUniformInt",

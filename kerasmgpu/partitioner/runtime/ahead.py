@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.runtime.program import Emitted, Program
 from kerasmgpu.partitioner.runtime.written import Written
 
 MOST_SHAPES = 4
-"""Shapes of batches that are compiled for; others run without XLA."""
+"""Shapes of batches that are compiled for; others run in the noting form."""
 
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of a step's inputs."""
@@ -180,8 +180,8 @@ class Ahead:
 class _Guarded:
     """Calls a written function, whose executors can be made before.
 
-    TensorFlow makes them in the first call. In a call whose inputs fail it makes
-    them, and runs no side effect, since these wait for a step's inputs.
+    TensorFlow makes them in the first call. If the inputs fail, it makes them
+    all the same, and no side effect runs: side effects wait for the inputs.
 
     Args:
         written: The `Written`.

@@ -74,6 +74,10 @@ class Execution:
             return None
         return self._program.trace.packed(outputs)
 
+    def forget(self) -> None:
+        """Lets go of the last iterator, which may hold batches."""
+        self._trace = (None, None)
+
     def _flat(self, iterator: Any) -> Callable[[], Any]:
         """Returns a function without arguments that runs on an iterator.
 

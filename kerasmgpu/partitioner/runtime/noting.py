@@ -4,13 +4,14 @@ import collections
 import copy
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from kerasmgpu.partitioner.ir.lowered import Cluster
+from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.partitioner.step.definitions import argument, set_attributes
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -28,7 +29,7 @@ class _Any:
     dtype: tf.DType
 
     def tobytes(self) -> None:
-        """What XLA's choice depends on: nothing but the shape."""
+        """`None`, where an array has the content that a program depends on."""
 
 
 class Noting:
@@ -71,9 +72,7 @@ class Noting:
                 del plain[cluster.function].attr[_MUST_COMPILE]
             call.attr["f"].func.name += "_plain"
             del call.attr[_MUST_COMPILE]
-            has_loops = any(
-                Trait.LOOP in record(type).traits for type in cluster.operations
-            )
+            has_loops = _has_loops(function, functions)
             own = []
             for reference, dtype in zip(
                 call.input, self._types[cluster.function]
@@ -136,3 +135,21 @@ class Noting:
         return Written(
             [function], [], [dtype], [], [], True, self._compiled.lowered
         )
+
+
+def _has_loops(
+    function: function_pb2.FunctionDef,
+    functions: Mapping[str, function_pb2.FunctionDef],
+) -> bool:
+    """Whether a function, or one that it calls, has a loop."""
+    for node in function.node_def:
+        called = [
+            one.name for v in node.attr.values() for one in functions_in(v)
+        ]
+        if Trait.LOOP in record(node.op).traits or any(
+            _has_loops(functions[name], functions)
+            for name in called
+            if name in functions
+        ):
+            return True
+    return False

@@ -20,6 +20,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.lowering import all_passes, device_shares, entries
 from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.lowering.collective_operations import new_groups
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.emission import emit
 from kerasmgpu.partitioner.lowering.first_run import in_turns
@@ -109,6 +110,7 @@ class Program:
         self.in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
         self._is_beside = False
+        self._groups: dict[str, int] = {}
         self._compute_time = compute_time
         self._log = log
         self._before_compiling = before_compiling
@@ -260,12 +262,14 @@ class Program:
         return self._written[with_outputs]
 
     def beside(self) -> "Program":
-        """Returns the form that XLA compiles while this one trains.
+        """Returns the form that XLA compiles, and that can take this one's place.
 
-        See `Lowered.is_beside`. It has the same trace and the same plans.
+        See `Lowered.is_beside`. It has the same trace and the same plans. A
+        thread can write it.
         """
         other = copy.copy(self)
         other._jit_compile = other._is_beside = True
+        other._groups = new_groups()
         other._written = {}
         return other
 
@@ -316,6 +320,7 @@ class Program:
         )
         lowered.instructions[:0] = self._checks(given)
         lowered.copied = frozenset(copied)
+        lowered.groups = self._groups
         lowered.assigns_last = self.in_more_parts is not None
         all_passes.lower(lowered, self.trace.dump)
         return lowered, given
