@@ -233,7 +233,7 @@ def test_some_steps_stay_without_xla_and_a_line_says_why(
         layers = [keras.Input((6,)), *([layer()] if layer else [])]
         model = keras.Sequential([*layers, keras.layers.Dense(2)])
         model.compile("sgd", "mse")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "absl"):
         fit(model, [callbacks.ChooseXla(2)], epochs=4)
     assert "trains on without XLA: " in caplog.text
     assert reason in caplog.text
@@ -245,7 +245,7 @@ def test_what_xla_cant_compile_ends_the_choice(replicas, caplog, monkeypatch):
 
     monkeypatch.setattr(Ahead, "compile", failing)
     model = compiled(replicas(2))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "absl"):
         fit(model, [callbacks.ChooseXla(2)], epochs=40)
     assert "XLA: UnimplementedError: no such kernel." in caplog.text
 
