@@ -14,6 +14,8 @@ class Contender:
         backend: String, Keras's backend. Defaults to `"tensorflow"`.
         one_device: Boolean, whether it runs on one device only.
         jit_compile: Argument of `compile`. Defaults to `"auto"`, as in Keras.
+        chooses_xla: Boolean, whether it trains until `ChooseXla` has chosen,
+            before it is measured.
         logged: Boolean, whether a `ThroughputLogger` is attached.
         watched: Boolean, whether all callbacks that show a run are.
         by_default: Boolean, whether it runs by default.
@@ -26,6 +28,7 @@ class Contender:
     backend: str = "tensorflow"
     one_device: bool = False
     jit_compile: object = "auto"
+    chooses_xla: bool = False
     logged: bool = False
     watched: bool = False
     by_default: bool = True
@@ -46,6 +49,12 @@ CONTENDERS = {
     "kerasmgpu": Contender("kerasmgpu.MirroredStrategy"),
     "kerasmgpu_xla": Contender(
         "kerasmgpu.MirroredStrategy, jit_compile=True", jit_compile=True
+    ),
+    "kerasmgpu_auto": Contender(
+        "kerasmgpu.MirroredStrategy, callbacks.ChooseXla (only where it is "
+        "named)",
+        chooses_xla=True,
+        by_default=False,
     ),
     "kerasmgpu_logged": Contender(
         "kerasmgpu.MirroredStrategy, callbacks.ThroughputLogger (only where it "

@@ -267,7 +267,7 @@ class _Background(threading.Thread):
         stop: Function that ends it soon.
     """
 
-    error: BaseException | None = None
+    error: Exception | None = None
 
     def __init__(
         self, work: Callable[[], None], stop: Callable[[], None]
@@ -284,7 +284,7 @@ class _Background(threading.Thread):
     def run(self) -> None:
         try:
             self._work()
-        except BaseException as error:
+        except Exception as error:  # What a user sees, `_meanwhile` says.
             self.error = error
         finally:
             atexit.unregister(self._end)

@@ -117,7 +117,7 @@ def _require_xla(model: keras.Model) -> None:
     if not model.jit_compile:
         raise InputError(
             "XLA is off in this model. Compile it with jit_compile=True: the "
-            'default, "auto", leaves it off'
+            'default, "auto", compiles while a model trains, and not ahead'
         )
 
 

@@ -169,6 +169,10 @@ class XlaProcess:
 
 
 def new_folder() -> pathlib.Path | None:
+    """Returns a new folder for TensorFlow, in memory if there is room.
+
+    `None` if less than `LEAST_FREE` bytes are free wherever it can be.
+    """
     for parent in ("/dev/shm", tempfile.gettempdir()):
         with contextlib.suppress(OSError):
             remove_abandoned(pathlib.Path(parent))

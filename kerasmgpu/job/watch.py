@@ -80,9 +80,10 @@ class _Watch:
             if self.lost is not None or self._over.is_set():
                 return False
             self.lost, self.reason = worker, reason
-        self._over.set()
+        # Before the wait for a loss is over: the process may end behind it.
         if not self._leaving:
             self._on_lost(worker, reason)
+        self._over.set()
         return True
 
 

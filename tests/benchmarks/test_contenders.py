@@ -10,6 +10,7 @@ from benchmarks.contenders import BY_DEFAULT, CONTENDERS
 
 def test_all_but_the_one_that_only_we_need_take_part():
     assert set(CONTENDERS) - set(BY_DEFAULT) == {
+        "kerasmgpu_auto",
         "kerasmgpu_logged",
         "kerasmgpu_watched",
     }

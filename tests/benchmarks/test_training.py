@@ -9,7 +9,12 @@ from kerasmgpu import callbacks
 
 @pytest.mark.parametrize(
     "contender, fits",
-    [("kerasmgpu", 0), ("kerasmgpu_logged", 2), ("kerasmgpu_watched", 2)],
+    [
+        ("kerasmgpu", 0),
+        ("kerasmgpu_auto", 0),
+        ("kerasmgpu_logged", 2),
+        ("kerasmgpu_watched", 2),
+    ],
 )
 def test_the_logger_looks_on_where_it_is_asked_for(
     monkeypatch, contender, fits

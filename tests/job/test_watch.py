@@ -107,6 +107,20 @@ def test_a_failure_is_told_with_its_words(job):
     assert job.watches[0].lost == job.watches[2].lost == 1
 
 
+def test_a_loss_is_told_before_the_wait_for_it_is_over():
+    told = threading.Event()
+
+    def tell(worker, reason):
+        time.sleep(0.2)
+        told.set()
+
+    first = FirstWorker(2, 5.0, tell)
+    reports = threading.Thread(target=first.part, args=(1, "out of step"))
+    reports.start()
+    assert first.wait_for_a_loss(5.0) and told.is_set()
+    reports.join()
+
+
 def test_whoever_ends_in_order_waits_for_the_others(job):
     threads = job.leave(1, 0)
     time.sleep(0.2)
