@@ -1,7 +1,8 @@
 """kerasmgpu: Keras training on several GPUs, with the results of one device.
 
 Importing this package initialises no device and does not import TensorFlow:
-public names are loaded on first use.
+public names are loaded on first use. Once Keras is imported, programs of
+`keras.distribution` work on TensorFlow (`_keras_hook.py`).
 """
 
 import sys
@@ -22,6 +23,8 @@ if sys.argv and (sys.argv[0] == "-m" or sys.argv[0].endswith("/bin/kerasmgpu")):
 
 import importlib  # noqa: E402
 import importlib.util  # noqa: E402
+
+from kerasmgpu import _keras_hook  # noqa: E402
 
 __version__ = "0.2.0"
 
@@ -65,6 +68,9 @@ _FORMER = {
 """Maps former names of modules to today's; as attributes, not in `__all__`."""
 
 __all__ = [*_HOMES, *_MODULES]
+
+
+_keras_hook.install()
 
 
 def __getattr__(name):

@@ -116,6 +116,7 @@ ROOMS = [
     "flops",
     "job",
     "placement",
+    "_keras_hook",
     "_keras",
     "callbacks",
     "strategies",

@@ -126,6 +126,20 @@ def use_only(gpus: Sequence[tf.config.PhysicalDevice]) -> None:
     tf.config.set_visible_devices(list(gpus), "GPU")
 
 
+def num_logical(kind: str) -> int:
+    """Returns the number of this process's logical devices of a kind.
+
+    Does not start TensorFlow, so more logical devices can still be made.
+
+    Args:
+        kind: `"CPU"`, `"GPU"` or `"TPU"`.
+    """
+    return sum(
+        len(tf.config.get_logical_device_configuration(device) or [None])
+        for device in tf.config.get_visible_devices(kind)
+    )
+
+
 def physical_gpus() -> dict[str, int]:
     """Maps this process's logical GPUs to CUDA's numbers of physical ones.
 

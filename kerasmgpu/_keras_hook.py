@@ -1,0 +1,166 @@
+"""Completes `keras.distribution` on TensorFlow as soon as Keras is imported.
+
+Programs import Keras and kerasmgpu in any order, and kerasmgpu imports neither
+Keras nor TensorFlow by itself. So a finder on `sys.meta_path` waits for the one
+module of Keras that knows all others concerned, and completes it right after it
+has run: with the functions that Keras asks its backend for, with checks of
+layouts, and with calls of `strategies.distributions.follow` when the
+distribution of a thread changes. What is called imports its module then.
+
+With another backend of Keras nothing is changed. Checked on Keras 3.10 and 3.15;
+`tests/_keras/test_distribution_hook.py` fails if one of the names is gone.
+"""
+
+import functools
+import importlib
+import importlib.abc
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import FunctionType, ModuleType
+from typing import Any
+
+_AWAITED = "keras.src.distribution.distribution_lib"
+_TENSORFLOW = "keras.src.backend.tensorflow.distribution_lib"
+_OURS = "kerasmgpu._keras.distribution_backend"
+_FOLLOWER = "kerasmgpu.strategies.distributions"
+
+BACKEND_FUNCTIONS = (
+    "list_devices",
+    "get_device_count",
+    "distribute_tensor",
+    "initialize",
+    "num_processes",
+    "process_id",
+    "_to_backend_mesh",
+    "_to_backend_layout",
+)
+"""What Keras looks up in the module of its backend, each time it is called."""
+
+_originals: dict[str, Callable[..., Any]] = {}
+_keras: Any = None
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the awaited module as others do, and completes it."""
+
+    def find_spec(
+        self, name: str, path: Any = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != _AWAITED:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, found), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_complete(module: ModuleType) -> None:
+                execute(module)
+                complete(module)
+
+            # Of this loader only, which was made for this module.
+            setattr(spec.loader, "exec_module", execute_and_complete)  # noqa: B010
+        return spec
+
+
+def install() -> None:
+    """Completes Keras's module now, or when it is imported."""
+    if _AWAITED in sys.modules:
+        complete(sys.modules[_AWAITED])
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+def complete(module: Any) -> None:
+    """Completes Keras's module `distribution_lib`, if TensorFlow's backend runs.
+
+    Args:
+        module: The module. It imports what it uses of Keras, so all private
+            names are found in it.
+    """
+    global _keras
+    backend = module.distribution_lib
+    if getattr(backend, "__name__", None) != _TENSORFLOW or _keras is module:
+        return
+    _keras = module
+    for name in BACKEND_FUNCTIONS:
+        setattr(backend, name, _forward(name))
+    for owner, name, ours in (
+        (module.TensorLayout, "_validate_axes", "validate_axes"),
+        (module.LayoutMap, "__setitem__", "set_layout"),
+    ):
+        setattr(owner, name, _forward(ours, getattr(owner, name)))
+    for function in (_set_global_attribute, _clear_session):
+        name = function.__name__.removeprefix("_")
+        _redirect(getattr(module.global_state, name), function)
+
+
+def _forward(name: str, *first: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that imports and calls one of ours.
+
+    Args:
+        name: Its name in `distribution_backend`.
+        *first: Arguments before those of the caller: the original that it
+            wraps.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        ours = getattr(importlib.import_module(_OURS), name)
+        return ours(*first, *args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    return functools.wraps(first[0])(call) if first else call
+
+
+def _redirect(function: FunctionType, ours: Any) -> None:
+    """Replaces a function's code, so that every name of it calls ours.
+
+    `keras.utils.clear_session` and imports by `from` are names that were bound
+    before, so a new function in Keras's module would not be called by them.
+    """
+    _originals[function.__name__] = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+    )
+    function.__code__ = ours.__code__
+
+
+# Their code runs with the globals of Keras's module, so each imports this one.
+
+
+def _set_global_attribute(name, value):  # type: ignore[no-untyped-def]
+    from kerasmgpu import _keras_hook
+
+    _keras_hook.set_attribute(name, value)
+
+
+def _clear_session(free_memory=True):  # type: ignore[no-untyped-def]
+    from kerasmgpu import _keras_hook
+
+    _keras_hook.clear_session(free_memory)
+
+
+def set_attribute(name: str, value: Any) -> None:
+    """Follows a new distribution, then sets the attribute of this thread.
+
+    If the distribution can't be followed, the error is raised, and the one
+    before stays.
+    """
+    if name == _keras.GLOBAL_ATTRIBUTE_NAME:
+        _follow(value)
+    _originals["set_global_attribute"](name, value)
+
+
+def clear_session(free_memory: bool) -> None:
+    """Clears Keras's session, which drops this thread's distribution, too."""
+    _follow(None)
+    _originals["clear_session"](free_memory)
+
+
+def _follow(distribution: Any) -> None:
+    # No distribution before: nothing to undo, and nothing to import.
+    if distribution is not None or _FOLLOWER in sys.modules:
+        importlib.import_module(_FOLLOWER).follow(distribution)
