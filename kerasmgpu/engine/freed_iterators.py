@@ -7,8 +7,13 @@ sets it last), so on a busy machine it often goes back to sleep: an epoch of
 11 s then ends 9 s late. Nothing else depends on the freed iterator, so a
 background thread does the join: not the end of `fit` but only the exit of the
 program waits for it. Seen on TensorFlow 2.18 and 2.21.
+
+The threads are daemons, which an exit handler joins: Python joins others before
+it runs any exit handler, so a worker of a job would tell the other workers a
+minute late that it has ended (`job/membership.py`), and count as hung.
 """
 
+import atexit
 import sys
 import threading
 import time
@@ -36,7 +41,9 @@ def free(iterator: Any) -> None:
 
 
 def _start(resources: list[Any]) -> None:
-    thread = threading.Thread(target=_free, args=(resources,), name=NAME)
+    thread = threading.Thread(
+        target=_free, args=(resources,), name=NAME, daemon=True
+    )
     try:
         thread.start()
     except RuntimeError:  # The interpreter is shutting down.
@@ -51,3 +58,14 @@ def _free(resources: list[Any]) -> None:
         resource = resources.pop()
         while sys.getrefcount(resource) > 2 and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
+
+
+def _join() -> None:
+    for thread in threading.enumerate():
+        if thread.name == NAME:
+            thread.join()
+
+
+# Exit handlers run in reverse order: this one behind those of a worker's job,
+# which the worker joins later.
+atexit.register(_join)
