@@ -34,8 +34,8 @@ def modules(selection=()):
     """
     found = {}
     for group, folder in FOLDERS.items():
-        paths = sorted((_source() / folder).glob("*_test.py"))
-        paths += [_source() / path for path in MORE.get(group, ())]
+        paths = sorted((source() / folder).glob("*_test.py"))
+        paths += [source() / path for path in MORE.get(group, ())]
         for path in paths:
             found[_module(path)] = (group, path.stem)
     known = {name for names in found.values() for name in names}
@@ -52,12 +52,15 @@ def modules(selection=()):
     ]
 
 
-def _source():
-    # Without importing Keras, which every child process does for itself.
+def source():
+    """Folder `keras/src`, found without importing Keras.
+
+    Every child process imports it for itself.
+    """
     specification = importlib.util.find_spec("keras")
     return Path(specification.submodule_search_locations[0]) / "src"
 
 
 def _module(path):
-    parts = path.relative_to(_source()).with_suffix("").parts
+    parts = path.relative_to(source()).with_suffix("").parts
     return ".".join(["keras", "src", *parts])

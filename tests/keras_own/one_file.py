@@ -16,6 +16,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.engine.devices import make_logical_cpus
 from tests.keras_own.plugin import UnderStrategy
+from tests.keras_own.unskipped import NUM_DEVICES, Unskipped
 
 DEVICES = ["CPU:0", "CPU:1"]
 
@@ -29,7 +30,8 @@ def run(module, strategy="ours", select="", seconds=3600):
 
     Args:
         module: Its name.
-        strategy: `"ours"`, `"stock"` or `"none"`.
+        strategy: `"ours"`, `"stock"`, `"none"`, or `"keras.distribution"` for
+            what the tests set themselves (`unskipped.py`).
         select: Expression as for `pytest -k`. Default: all tests.
         seconds: How long the process may take.
 
@@ -59,8 +61,7 @@ def run(module, strategy="ours", select="", seconds=3600):
 def _run_here(module, strategy, select, results, log):
     """Runs the tests of a module in this process, and keeps what they did."""
     _print_to(log)
-    make_logical_cpus(len(DEVICES))
-    under_strategy = UnderStrategy(_make_strategy(strategy))
+    under_strategy = _plugin(strategy)
     # Neither the settings nor the conftest of the project are for these tests.
     options = ["--noconftest", "-c", os.devnull, "-p", "no:cacheprovider"]
     options += ["-v", "--tb=short", "--no-header", "-k", select]
@@ -76,6 +77,14 @@ def _print_to(log):
     with open(log, "w", encoding="utf-8") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
+
+
+def _plugin(strategy):
+    if strategy == "keras.distribution":
+        make_logical_cpus(NUM_DEVICES)
+        return Unskipped()
+    make_logical_cpus(len(DEVICES))
+    return UnderStrategy(_make_strategy(strategy))
 
 
 def _make_strategy(name):

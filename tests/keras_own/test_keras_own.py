@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.keras_own import explanations, files
+from tests.keras_own import distribution, explanations, files
 from tests.keras_own.comparison import failures_of, run
 from tests.keras_own.explanations import explanation
 from tests.keras_own.numbers import differences
@@ -37,6 +37,18 @@ def test_the_same_test_fails_with_stock_and_is_not_explained(capsys):
 def test_a_selection_without_tests_is_a_failure(capsys):
     assert run("none", ["trainer_test"], "no_such_test") == 1
     assert "strategy=none: 0 passed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_keras_skips_unless_on_jax_runs(capsys):
+    select = (
+        "test_get_device_count or test_to_backend_layout or sharding_behavior"
+    )
+    assert distribution.run(select) == 0
+    printed = capsys.readouterr().out
+    assert "keras.src.distribution.distribution_lib_test: 1 of 1" in printed
+    assert "keras.src.backend.jax.distribution_lib_test: 2 of 2" in printed
+    assert distribution.run("no_such_test") == 1
 
 
 def test_files_are_found_by_group_and_by_name():
