@@ -15,6 +15,8 @@ OUT_OF_STEP = "out of step: "
 
 _IN_ANOTHER = "while other workers were in another collective"
 
+_CONTINUED = "while others continued"
+
 _LINE = re.compile(
     r"kerasmgpu: worker (\d+) \(\S+\) is "
     rf"(?:lost: |(?={OUT_OF_STEP}))(.*)\. This "
@@ -63,9 +65,21 @@ def parted_alone(place: str) -> str:
     )
 
 
+def ended_early(seconds: float) -> str:
+    """Returns the reason of a worker that has ended in order, unlike others.
+
+    Args:
+        seconds: Number, seconds since its end.
+    """
+    return (
+        f"it ended {seconds:g} s ago {_CONTINUED}; all workers must run the "
+        "same steps"
+    )
+
+
 def names_one(reason: str) -> bool:
-    """Whether a reason was made by `parted_alone`."""
-    return _IN_ANOTHER in reason
+    """Whether a reason doesn't tell where the other workers are."""
+    return _IN_ANOTHER in reason or _CONTINUED in reason
 
 
 def state(reason: str) -> str:

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kerasmgpu.job import handshake
+from kerasmgpu.job import handshake, loss
 from kerasmgpu.job.addresses import listen
 from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.entrance import Entrance
@@ -198,11 +198,7 @@ class FirstWorker(_Watch):
         if self._over.wait(self._timeout_seconds):
             return
         early = next(iter(self._done))
-        reason = (
-            f"it ended {self._timeout_seconds:g} s ago while others continued; "
-            "all workers must run the same steps"
-        )
-        self._report_and_tell(early, reason)
+        self._report_and_tell(early, loss.ended_early(self._timeout_seconds))
 
     def _report_and_tell(self, worker: int, reason: str) -> None:
         if self._report(worker, reason):

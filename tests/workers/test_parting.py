@@ -18,7 +18,11 @@ WAYS = {
         r"is out of step: it was in .*callback Users\.on_epoch_end.*, while "
         rf"other workers were in another collective\. {SAME}"
     ),
-    "stop": r"worker 1 .* is lost: it ended 6 s ago while others continued",
+    "stop": (
+        r"worker 1 .* is lost: it ended 6 s ago while others continued; "
+        rf"{SAME.lower()}\. This worker \(0\) can't continue: it is in .*"
+        r"epoch 4\."
+    ),
 }
 
 
