@@ -24,6 +24,7 @@ _AWAITED = "keras.src.distribution.distribution_lib"
 _TENSORFLOW = "keras.src.backend.tensorflow.distribution_lib"
 _OURS = "kerasmgpu._keras.distribution_backend"
 _FOLLOWER = "kerasmgpu.strategies.distributions"
+_ATTRIBUTE = "distribution"  # Keras's GLOBAL_ATTRIBUTE_NAME.
 
 BACKEND_FUNCTIONS = (
     "list_devices",
@@ -36,9 +37,6 @@ BACKEND_FUNCTIONS = (
     "_to_backend_layout",
 )
 """What Keras looks up in the module of its backend, each time it is called."""
-
-_originals: dict[str, Callable[..., Any]] = {}
-_keras: Any = None
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -79,11 +77,9 @@ def complete(module: Any) -> None:
         module: The module. It imports what it uses of Keras, so all private
             names are found in it.
     """
-    global _keras
     backend = module.distribution_lib
-    if getattr(backend, "__name__", None) != _TENSORFLOW or _keras is module:
+    if getattr(backend, "__name__", None) != _TENSORFLOW:
         return
-    _keras = module
     for name in BACKEND_FUNCTIONS:
         setattr(backend, name, _forward(name))
     for owner, name, ours in (
@@ -91,9 +87,8 @@ def complete(module: Any) -> None:
         (module.LayoutMap, "__setitem__", "set_layout"),
     ):
         setattr(owner, name, _forward(ours, getattr(owner, name)))
-    for function in (_set_global_attribute, _clear_session):
-        name = function.__name__.removeprefix("_")
-        _redirect(getattr(module.global_state, name), function)
+    _wrap(module.global_state.set_global_attribute, _set_global_attribute)
+    _wrap(module.global_state.clear_session, _clear_session)
 
 
 def _forward(name: str, *first: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,51 +108,43 @@ def _forward(name: str, *first: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(first[0])(call) if first else call
 
 
-def _redirect(function: FunctionType, ours: Any) -> None:
-    """Replaces a function's code, so that every name of it calls ours.
+def _wrap(function: FunctionType, ours: Callable[..., None]) -> None:
+    """Replaces a function's code, so that it calls ours under each of its names.
 
     `keras.utils.clear_session` and imports by `from` are names that were bound
-    before, so a new function in Keras's module would not be called by them.
+    before; those would keep a function that is replaced in Keras's module.
     """
-    _originals[function.__name__] = FunctionType(
+    original = FunctionType(
         function.__code__,
         function.__globals__,
         function.__name__,
         function.__defaults__,
     )
-    function.__code__ = ours.__code__
+    function.__defaults__ = None
+    function.__kwdefaults__ = {"_call": functools.partial(ours, original)}
+    function.__code__ = _code_of_wrapped.__code__
 
 
-# Their code runs with the globals of Keras's module, so each imports this one.
+def _code_of_wrapped(
+    *args: Any, _call: Callable[..., None], **kwargs: Any
+) -> None:
+    _call(*args, **kwargs)
 
 
-def _set_global_attribute(name, value):  # type: ignore[no-untyped-def]
-    from kerasmgpu import _keras_hook
-
-    _keras_hook.set_attribute(name, value)
-
-
-def _clear_session(free_memory=True):  # type: ignore[no-untyped-def]
-    from kerasmgpu import _keras_hook
-
-    _keras_hook.clear_session(free_memory)
-
-
-def set_attribute(name: str, value: Any) -> None:
-    """Follows a new distribution, then sets the attribute of this thread.
-
-    If the distribution can't be followed, the error is raised, and the one
-    before stays.
-    """
-    if name == _keras.GLOBAL_ATTRIBUTE_NAME:
+def _set_global_attribute(
+    original: Callable[..., None], name: str, value: Any
+) -> None:
+    # The distribution before stays if the new one can't be followed.
+    if name == _ATTRIBUTE:
         _follow(value)
-    _originals["set_global_attribute"](name, value)
+    original(name, value)
 
 
-def clear_session(free_memory: bool) -> None:
-    """Clears Keras's session, which drops this thread's distribution, too."""
-    _follow(None)
-    _originals["clear_session"](free_memory)
+def _clear_session(
+    original: Callable[..., None], free_memory: bool = True
+) -> None:
+    _follow(None)  # The session has the distribution of each thread.
+    original(free_memory)
 
 
 def _follow(distribution: Any) -> None:
