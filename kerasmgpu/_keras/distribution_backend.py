@@ -196,15 +196,10 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
     Raises:
         InputError: If a tensor has fewer dimensions, or for another layout.
     """
-    if isinstance(layout, NamedSharding):
-        axes = layout.spec
-    elif isinstance(layout, keras.distribution.TensorLayout):
+    if isinstance(layout, keras.distribution.TensorLayout):
         axes = layout.axes
     else:
-        raise InputError(
-            "layout must be a keras.distribution.TensorLayout. "
-            f"Received: layout={layout!r}"
-        )
+        axes = sharding_of(layout).spec
     return keras.tree.map_structure(
         functools.partial(_of_rank, axes=axes), tensor
     )
@@ -213,20 +208,43 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
 def _of_rank(tensor: Any, axes: Axes) -> Any:
     if isinstance(tensor, np.ndarray):
         tensor = tf.convert_to_tensor(tensor)
-    shape = getattr(tensor, "shape", None)
-    rank = tf.TensorShape(shape).rank
-    if rank is not None and len(axes) > rank:
-        path = current_path()
-        raise InputError(
-            f"A layout has more axes than {_place(path)} dimensions. Received: "
-            f"axes={axes}, shape={tuple(shape or ())}. Give one axis of the "
-            "mesh, or None, for each dimension."
-        )
+    path = current_path()
+    what = f"the output of {path!r}" if path else "the tensor"
+    check_rank(axes, getattr(tensor, "shape", None), what)
     return tensor
 
 
-def _place(path: str) -> str:
-    return f"the output of {path!r} has" if path else "the tensor has"
+def check_rank(axes: Axes, shape: Any, what: str) -> None:
+    """Raises `InputError` if a layout has more axes than a shape dimensions.
+
+    Args:
+        axes: The axes of the layout.
+        shape: Shape in any form; of unknown rank if `None`.
+        what: What has the shape, for the message.
+    """
+    rank = tf.TensorShape(shape).rank
+    if rank is not None and len(axes) > rank:
+        raise InputError(
+            f"The layout of {what} has {len(axes)} axes for {rank} dimensions. "
+            f"Received: axes={axes}, shape={tuple(shape)}. Give one axis of "
+            "the mesh, or None, for each dimension."
+        )
+
+
+def sharding_of(layout: Any) -> NamedSharding:
+    """Returns the backend's form of a layout in any form.
+
+    Raises:
+        InputError: If it is no layout, or has no mesh.
+    """
+    if isinstance(layout, keras.distribution.TensorLayout):
+        layout = layout.backend_layout
+    if not isinstance(layout, NamedSharding):
+        raise InputError(
+            "layout must be a keras.distribution.TensorLayout. "
+            f"Received: layout={layout!r}"
+        )
+    return layout
 
 
 def _to_backend_mesh(device_mesh: Any) -> NamedMesh:

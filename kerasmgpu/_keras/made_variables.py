@@ -1,7 +1,10 @@
 """Tells strategies that shard which variable Keras is creating.
 
-TensorFlow's variable creators see a name and a value. Keras knows the path, and
-whether an optimizer or an `Embedding` creates it. Checked on Keras 3.10 and 3.15.
+TensorFlow's variable creators see a name and a value. Keras knows the path,
+whether an optimizer or an `Embedding` creates it, and its layout in the current
+`keras.distribution`, which is kept as on JAX: in `variable._layout`, which the
+optimizer's slots take over, and in `variable.value.sharding`, for programs that
+print it. Checked on Keras 3.10 and 3.15.
 """
 
 import contextlib
@@ -14,6 +17,11 @@ import keras
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.tensorflow.core import Variable
 
+from kerasmgpu._keras.distribution_backend import (
+    NamedSharding,
+    check_rank,
+    sharding_of,
+)
 from kerasmgpu.engine.seams import Original, seam
 
 
@@ -25,11 +33,15 @@ class MadeVariable:
         path: The variable's path, such as `"dense/kernel"`.
         is_slot: Whether an optimizer creates it.
         is_embedding: Whether it is a table of an `Embedding` layer.
+        layout: Its layout in the distribution, or `None` without one. It may
+            have fewer axes than the variable has dimensions; the last ones are
+            not sharded then.
     """
 
     path: str
     is_slot: bool
     is_embedding: bool
+    layout: NamedSharding | None = None
 
 
 class _Thread(threading.local):
@@ -68,9 +80,38 @@ def _initialize(original: Original, self: Any, value: Any) -> None:
         self.path,
         isinstance(owner, keras.optimizers.Optimizer),
         isinstance(owner, keras.layers.Embedding),
+        _layout(self, value),
     )
     _thread.variables.append(made)
     try:
         original(self, value)
     finally:
         _thread.variables.pop()
+    if made.layout is not None:
+        self._value.sharding = made.layout
+
+
+@seam(Variable, "__init__")
+def _init(original: Original, self: Any, *args: Any, **kwargs: Any) -> None:
+    # Keras 3.10 drops the argument on TensorFlow.
+    self._layout = kwargs.get("layout")
+    original(self, *args, **kwargs)
+
+
+def _layout(variable: Any, value: Any) -> NamedSharding | None:
+    """Returns the layout of a variable that Keras is creating.
+
+    Raises:
+        InputError: If it has more axes than the variable has dimensions.
+    """
+    distribution = keras.distribution.distribution()
+    layout = getattr(variable, "_layout", None)
+    if layout is None and distribution is not None:
+        if variable._shape is None:  # Keras sets it later.
+            variable._shape = variable._validate_shape(value.shape)
+        layout = variable._layout = distribution.get_variable_layout(variable)
+    if layout is None:
+        return None
+    sharding = sharding_of(layout)
+    check_rank(sharding.spec, variable.shape, f"variable {variable.path!r}")
+    return sharding

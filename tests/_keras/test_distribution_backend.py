@@ -1,6 +1,9 @@
 """`keras.distribution` on TensorFlow, without a strategy."""
 
+import contextlib
 import json
+import sys
+import types
 
 import keras
 import numpy as np
@@ -10,6 +13,7 @@ from keras.src.backend.tensorflow import distribution_lib as backend
 from keras.src.utils import rng_utils
 
 import kerasmgpu
+from kerasmgpu._keras import made_variables
 from kerasmgpu.engine.devices import num_logical
 
 CPUS = [f"cpu:{index}" for index in range(8)]
@@ -156,3 +160,61 @@ def test_an_axis_that_is_named_twice(mesh):
     assert layout_map["dense/kernel"].axes == (None, "model")
     with pytest.raises(ValueError, match="Invalid axis names"):
         layout_map["dense/bias"] = ("modell",)
+
+
+@pytest.fixture
+def set_distribution(mesh, replicas, monkeypatch):
+    """Sets a distribution that no strategy follows; seams are installed."""
+    replicas(2)
+    name = "kerasmgpu.strategies.distributions"
+    stub = types.SimpleNamespace(follow=lambda value: None)
+    monkeypatch.setitem(sys.modules, name, stub)
+    layout_map = keras.distribution.LayoutMap(mesh)
+    layout_map[".*kernel"] = (None, "model")
+    layout_map[".*wrong"] = ("batch", None)
+    distribution = keras.distribution.ModelParallel(layout_map=layout_map)
+    with distribution.scope():
+        yield distribution
+
+
+def test_layouts_stay_with_variables_and_their_slots(set_distribution, mesh):
+    layer = keras.layers.Dense(8, name="dense")
+    layer.build((3, 5))
+    keras.distribution.set_distribution(None)
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    optimizer.build(layer.trainable_variables)
+    (momentum,) = [v for v in optimizer.variables if v.shape == (5, 8)]
+    for variable in (layer.kernel, momentum):
+        assert variable.value.sharding.spec == (None, "model")
+        assert variable.value.sharding.mesh == mesh.backend_mesh
+    layer.kernel.assign(np.ones((5, 8)))
+    assert layer.kernel.value.sharding.spec == (None, "model")
+    assert layer.bias.value.sharding.is_fully_replicated
+    plain = keras.Variable([1.0, 2.0], name="kernel")
+    assert not hasattr(plain.value, "sharding")
+
+
+def test_layouts_of_variables_that_are_made_from_values(set_distribution, mesh):
+    made = []
+    with made_variables_noted(made):
+        keras.Variable(np.ones((5, 8)), name="kernel")
+        layout = keras.distribution.TensorLayout(["batch"], mesh)
+        keras.Variable(np.ones((4, 2)), name="kernel", layout=layout)
+    specs = [(one.path, one.layout.spec) for one in made]
+    assert specs == [("kernel", (None, "model")), ("kernel", ("batch",))]
+
+
+@contextlib.contextmanager
+def made_variables_noted(made):
+    def creator(next_creator, **settings):
+        made.append(made_variables.current())
+        return next_creator(**settings)
+
+    with tf.variable_creator_scope(creator):
+        yield
+
+
+def test_a_variable_of_too_few_dimensions_is_named(set_distribution):
+    words = "variable 'wrong' has 2 axes for 1 dimensions"
+    with pytest.raises(kerasmgpu.InputError, match=words):
+        keras.Variable([1.0, 2.0], name="wrong")
