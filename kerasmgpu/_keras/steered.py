@@ -5,7 +5,6 @@ Training begins without XLA. A thread writes and compiles the other form
 one stays. Workers of a job go from one stage to the next in the same execution.
 """
 
-import atexit
 import collections
 import functools
 import math
@@ -21,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu._keras import fit, memory_errors, xla_choice
+from kerasmgpu.engine import exit_waits
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.ahead import Ahead, CantCompile
@@ -274,7 +274,7 @@ class _Background(threading.Thread):
     ) -> None:
         super().__init__(name="kerasmgpu XLA", daemon=True)
         self._work, self._stop_work = work, stop
-        atexit.register(self._end)
+        exit_waits.add(self._end)
         self.start()
 
     def _end(self) -> None:
@@ -287,4 +287,4 @@ class _Background(threading.Thread):
         except Exception as error:  # What a user sees, `_meanwhile` says.
             self.error = error
         finally:
-            atexit.unregister(self._end)
+            exit_waits.remove(self._end)

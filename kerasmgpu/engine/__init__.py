@@ -10,6 +10,7 @@
     pipelines.py             files and stateful parts of a `tf.data` pipeline
     first_worker_reads.py    reads of the first worker, in which others join
     freed_iterators.py       frees iterators in a background thread
+    exit_waits.py            what takes long at the exit of the process
 
     seams.py                 registers and installs patches
     xla_cache.py             keeps what XLA compiles for the next start

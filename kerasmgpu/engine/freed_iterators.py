@@ -7,13 +7,8 @@ sets it last), so on a busy machine it often goes back to sleep: an epoch of
 11 s then ends 9 s late. Nothing else depends on the freed iterator, so a
 background thread does the join: not the end of `fit` but only the exit of the
 program waits for it. Seen on TensorFlow 2.18 and 2.21.
-
-The threads are daemons, which an exit handler joins: Python joins others before
-it runs any exit handler, so a worker of a job would tell the other workers a
-minute late that it has ended (`job/membership.py`), and count as hung.
 """
 
-import atexit
 import sys
 import threading
 import time
@@ -21,6 +16,8 @@ import weakref
 from typing import Any
 
 import tensorflow as tf
+
+from kerasmgpu.engine import exit_waits
 
 NAME = "kerasmgpu-free-iterator"
 """Name of the threads."""
@@ -66,6 +63,4 @@ def _join() -> None:
             thread.join()
 
 
-# Exit handlers run in reverse order: this one behind those of a worker's job,
-# which the worker joins later.
-atexit.register(_join)
+exit_waits.add(_join)

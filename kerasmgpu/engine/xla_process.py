@@ -6,7 +6,6 @@ hash of the function's name, of its arguments and of what XLA is given, and the
 type of the device.
 """
 
-import atexit
 import contextlib
 import fcntl
 import os
@@ -19,6 +18,7 @@ from collections.abc import Collection
 
 from absl import logging
 
+from kerasmgpu.engine import exit_waits
 from kerasmgpu.engine.xla_files import XlaFiles, function_in
 
 NAME = "kerasmgpu_xla_"
@@ -58,7 +58,7 @@ class XlaProcess:
         self._copying = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        atexit.register(self._finish)
+        exit_waits.add(self._finish)
 
     def expect(
         self,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import signals
-from kerasmgpu.engine import context, devices
+from kerasmgpu.engine import context, devices, exit_waits
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import (
@@ -205,6 +205,7 @@ def join(
     watch.hear_place = told.hear
     _places.append(told)
     Lockstep(watch, told, joint_calls, seconds, where).start()
+    exit_waits.install()  # It runs behind `_leave`, which is registered later.
     atexit.register(_leave, watch, worker)
     sys.excepthook = functools.partial(
         _report, watch, worker, where, sys.excepthook

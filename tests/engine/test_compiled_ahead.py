@@ -74,7 +74,7 @@ def test_a_folder_that_the_user_names_is_looked_into(tmp_path, monkeypatch):
 def test_a_program_that_is_compiled_all_the_same_is_told(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(xla_process.atexit, "register", lambda function: None)
+    monkeypatch.setattr(xla_process.exit_waits, "add", lambda wait: None)
     process = xla_process.XlaProcess(tmp_path)
     process.expect({"kerasmgpu_compiled_1f"}, None, [COMMAND])
     (tmp_path / "1.pb").write_text("kerasmgpu_compiled_1f")

@@ -1,7 +1,5 @@
 """Nobody waits for an iterator that is no longer read."""
 
-import subprocess
-import sys
 import threading
 import time
 
@@ -56,29 +54,6 @@ def test_freeing_waits_in_a_thread_of_its_own():
     thread.join(20 * SECONDS)
     assert not thread.is_alive()
     assert time.perf_counter() - start > SECONDS / 2
-
-
-AT_EXIT = """
-import atexit, sys, time, types
-sys.modules["tensorflow"] = types.ModuleType("tensorflow")
-from kerasmgpu.engine import freed_iterators
-
-class Slow:
-    def __del__(self):
-        time.sleep(0.3)
-        print("freed")
-
-atexit.register(print, "left")
-freed_iterators._start([Slow()])
-print("ended")
-"""
-
-
-def test_a_worker_tells_its_end_before_the_exit_waits():
-    """Its watch leaves in an exit handler; see `job/membership.py`."""
-    command = [sys.executable, "-c", AT_EXIT]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["ended", "left", "freed"], done.stderr
 
 
 @pytest.mark.parametrize(

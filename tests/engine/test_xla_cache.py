@@ -128,7 +128,7 @@ def test_programs_of_gpus_are_kept_where_it_is_asked_for(monkeypatch):
 
 
 def test_a_full_disk_ends_the_keeping_only(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(xla_process.atexit, "register", lambda function: None)
+    monkeypatch.setattr(xla_process.exit_waits, "add", lambda wait: None)
 
     class Full:
         def keep(self, file, function):
