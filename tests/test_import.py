@@ -103,6 +103,7 @@ def test_unknown_attribute():
 
 
 ROOMS = [
+    "_keras_hook",
     "atomic_files",
     "errors",
     "signals",
@@ -116,7 +117,6 @@ ROOMS = [
     "flops",
     "job",
     "placement",
-    "_keras_hook",
     "_keras",
     "callbacks",
     "strategies",

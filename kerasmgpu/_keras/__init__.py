@@ -26,6 +26,7 @@ from kerasmgpu._keras.steps import trainer_of
 from kerasmgpu.engine import (  # noqa: F401
     compiled_graphs,
     distributed_variables,
+    entered,
     generators,
     graph_resets,
     seams,

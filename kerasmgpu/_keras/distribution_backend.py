@@ -95,8 +95,9 @@ def list_devices(device_type: str | None = None) -> list[str]:
 
     Example:
 
-    >>> keras.distribution.list_devices()
-    ['cpu:0', 'cpu:1']
+    ```python
+    keras.distribution.list_devices()  # ["gpu:0", "gpu:1"]
+    ```
     """
     kinds = [device_type.lower()] if device_type else ["gpu", "tpu", "cpu"]
     worker = cluster.from_environment()

@@ -38,6 +38,7 @@ def _fit(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, *args, **kwargs)  # Keras raises its TypeError.
     num_epochs = given.arguments.get("epochs", 1)
     with (
+        scope.of_no_strategy(self),
         running(self, num_epochs) as fit,
         writers.private_folder(fit),
         step_hooks.scope(self),
@@ -46,8 +47,22 @@ def _fit(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, *args, **kwargs)
 
 
+@seam(TensorFlowTrainer, "predict")
+@seam(TensorFlowTrainer, "train_on_batch")
+@seam(TensorFlowTrainer, "test_on_batch")
+@seam(TensorFlowTrainer, "predict_on_batch")
+def _run(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
+    with scope.of_no_strategy(self):
+        return original(self, *args, **kwargs)
+
+
 @seam(TensorFlowTrainer, "evaluate")
 def _evaluate(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
+    with scope.of_no_strategy(self):
+        return _evaluated(original, self, *args, **kwargs)
+
+
+def _evaluated(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
     strategy = self.distribute_strategy
     in_job = is_ours(strategy) and strategy.num_workers > 1
     if in_job and strategy.extended.announce is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.tensorflow.core import Variable
 
@@ -22,6 +23,7 @@ from kerasmgpu._keras.distribution_backend import (
     check_rank,
     sharding_of,
 )
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
 
 
@@ -104,7 +106,10 @@ def _layout(variable: Any, value: Any) -> NamedSharding | None:
     Raises:
         InputError: If it has more axes than the variable has dimensions.
     """
+    strategy = tf.distribute.get_strategy()
     distribution = keras.distribution.distribution()
+    if is_ours(strategy):  # Perhaps that of a distribution before this one.
+        distribution = strategy.distribution
     layout = getattr(variable, "_layout", None)
     if layout is None and distribution is not None:
         if variable._shape is None:  # Keras sets it later.

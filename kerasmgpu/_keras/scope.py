@@ -1,5 +1,6 @@
 """Finds what was made outside `strategy.scope()`; raises, or warns."""
 
+import contextlib
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +9,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from kerasmgpu.engine import entered
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.extended import in_job, most_replicas
 from kerasmgpu.errors import InputError
@@ -15,6 +17,9 @@ from kerasmgpu.errors import InputError
 _checked = weakref.WeakKeyDictionary()
 """Maps models to the parts with which they last passed the check."""
 _has_warned = False
+
+_told: weakref.WeakSet[keras.Model] = weakref.WeakSet()
+"""Models of which the warning of `of_no_strategy` has been given."""
 
 
 def check(model: keras.Model) -> None:
@@ -50,6 +55,26 @@ def check(model: keras.Model) -> None:
                 model.name,
             )
     _checked[model] = made_with
+
+
+def of_no_strategy(
+    model: keras.Model,
+) -> contextlib.AbstractContextManager[None]:
+    """Returns the context of a model that was made before a distribution was set.
+
+    It is on one device, and is trained there; a warning says so.
+    """
+    if model._distribute_strategy is not None or entered.current() is None:
+        return contextlib.nullcontext()
+    if model not in _told:
+        _told.add(model)
+        logging.warning(
+            "kerasmgpu: the model %r was made before keras.distribution was "
+            "set, and runs on one device. Make it, and compile it, behind "
+            "set_distribution.",
+            model.name,
+        )
+    return entered.left()
 
 
 def warn_if_forgotten(model: keras.Model) -> None:

@@ -234,6 +234,7 @@ class Steps:
         if self._trains:
             build.build_optimizer(self._model)
         scope.check(self._model)
+        self._strategy.check_layouts(self._model)
         if (
             self._trains
             and self._strategy.micro_batches == "auto"

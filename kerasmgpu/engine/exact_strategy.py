@@ -28,6 +28,8 @@ class ExactStrategy(Protocol):
             batch, or `"auto"`.
         shard: Which variables are divided over the replicas, or `None`.
         min_shard_bytes: Bytes of the smallest variable that is divided.
+        distribution: The `keras.distribution.Distribution` that lays out
+            variables, or `None`.
         extended: A `OneDevice`, TensorFlow's engine.
     """
 
@@ -35,11 +37,15 @@ class ExactStrategy(Protocol):
     micro_batches: int | str
     shard: str | Callable[..., Any] | None
     min_shard_bytes: int
+    distribution: Any
     extended: Any
     num_replicas_in_sync: int
 
     def scope(self) -> AbstractContextManager[Any]:
         """Returns the context in which variables get a copy per replica."""
+
+    def check_layouts(self, model: Any) -> None:
+        """Warns of keys of a layout map that match nothing in a model."""
 
     # Workers of the job.
 

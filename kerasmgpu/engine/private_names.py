@@ -6,7 +6,7 @@ the versions of `engine.TENSORFLOW_RANGE`.
 
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.client import pywrap_tf_session as tf_session
-from tensorflow.python.distribute import values_util
+from tensorflow.python.distribute import distribute_lib, values_util
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
@@ -36,6 +36,7 @@ __all__ = [
     "backprop",
     "configuration",
     "context",
+    "distribute_lib",
     "function_context",
     "gen_resource_variable_ops",
     "graphs",

@@ -30,6 +30,9 @@ class Mesh:
         gathers_are_copies: The same for an all-gather.
         micro_batches: Number of shares per device; see `split`. If there are
             several, `devices`, `num`, `total` and `first` count shares.
+        divides_rows: Whether a batch that is passed whole is divided by rows;
+            otherwise every replica has all of them, and only variables are
+            divided.
 
     Attributes:
         num: Number of replicas in this process.
@@ -46,6 +49,7 @@ class Mesh:
     sums_are_copies: bool = False
     gathers_are_copies: bool = False
     micro_batches: int = 1
+    divides_rows: bool = True
 
     @classmethod
     def on(
@@ -55,6 +59,7 @@ class Mesh:
         worker: int = 0,
         num_workers: int = 1,
         shares_memory: bool | None = None,
+        divides_rows: bool = True,
     ) -> "Mesh":
         """Creates the mesh of some devices.
 
@@ -64,12 +69,19 @@ class Mesh:
             worker: See `Mesh`.
             num_workers: See `Mesh`.
             shares_memory: See `Mesh`. Default: whether no device is a GPU.
+            divides_rows: See `Mesh`.
         """
         if shares_memory is None:
             shares_memory = not any("GPU" in device for device in devices)
         has_cpus = any("CPU" in device for device in devices)
         return cls(
-            tuple(devices), host, worker, num_workers, shares_memory, has_cpus
+            tuple(devices),
+            host,
+            worker,
+            num_workers,
+            shares_memory,
+            has_cpus,
+            divides_rows=divides_rows,
         )
 
     @functools.cached_property

@@ -18,6 +18,7 @@ from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 from kerasmgpu.strategies.exact_steps import ExactSteps
+from kerasmgpu.strategies.layouts import Distribution, Layouts
 from kerasmgpu.strategies.sharding import Shard
 
 _import_on_use(__name__)
@@ -237,6 +238,7 @@ def strategy(
     min_shard_bytes: int = MIN_SHARD_BYTES,
     micro_batches: int | str = 1,
     xla_cache: str | os.PathLike[str] | bool | None = None,
+    distribution: Distribution | None = None,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -263,6 +265,11 @@ def strategy(
         min_shard_bytes: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
         xla_cache: See `MirroredStrategy`.
+        distribution: `keras.distribution.ModelParallel` or another
+            `Distribution`, whose mesh names the devices (in a job, those of all
+            workers), and whose layouts divide variables, instead of `shard`.
+            `keras.distribution.set_distribution` makes this strategy by itself;
+            see `docs/meshes.md`.
 
     Returns:
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
@@ -279,8 +286,29 @@ def strategy(
     ```
     """
     checked_choice(all_reduce, "all_reduce", ALL_REDUCES)
-    if cluster.from_environment() is not None:
-        return MultiWorkerMirroredStrategy(
+    layouts = None
+    worker = cluster.from_environment()
+    if distribution is not None:
+        if num_replicas or devices or shard:
+            raise InputError(
+                "A distribution names the devices and what they divide. "
+                f"Received: num_replicas={num_replicas}, devices={devices}, "
+                f"shard={shard!r} and {distribution}; leave those out."
+            )
+        layouts = Layouts(distribution)
+        if micro_batches != 1 and not layouts.divides_rows:
+            raise InputError(
+                "micro_batches divides the rows of a batch, and this mesh has "
+                "all rows on each device. Received: "
+                f"micro_batches={micro_batches!r} and {distribution}; leave "
+                "it out, or give the mesh's batch axis more than one device."
+            )
+        devices = layouts.devices
+        if worker is not None:
+            num_replicas, devices = _of_each(devices, worker), None
+    made: MirroredStrategy | MultiWorkerMirroredStrategy
+    if worker is not None:
+        made = MultiWorkerMirroredStrategy(
             communication_options=_communication_options(all_reduce, num_packs),
             batch_norm=batch_norm,
             num_replicas=num_replicas,
@@ -291,16 +319,31 @@ def strategy(
             micro_batches=micro_batches,
             xla_cache=xla_cache,
         )
-    names = device_choice.choose(num_replicas, devices, virtual_devices)
-    return MirroredStrategy(
-        names,
-        cross_device_ops=_cross_device_ops(all_reduce, num_packs, names),
-        batch_norm=batch_norm,
-        shard=shard,
-        min_shard_bytes=min_shard_bytes,
-        micro_batches=micro_batches,
-        xla_cache=xla_cache,
-    )
+    else:
+        names = device_choice.choose(num_replicas, devices, virtual_devices)
+        made = MirroredStrategy(
+            names,
+            cross_device_ops=_cross_device_ops(all_reduce, num_packs, names),
+            batch_norm=batch_norm,
+            shard=shard,
+            min_shard_bytes=min_shard_bytes,
+            micro_batches=micro_batches,
+            xla_cache=xla_cache,
+        )
+    if layouts is not None:
+        made.lay_out(layouts)
+    return made
+
+
+def _of_each(devices: Sequence[str], worker: cluster.Worker) -> int:
+    """Returns how many of a mesh's devices each worker of a job has."""
+    each, left = divmod(len(devices), worker.num_workers)
+    if left or not each:
+        raise InputError(
+            "The devices of a mesh are those of all workers, as many of each. "
+            f"Received: {len(devices)} devices, {worker.num_workers} workers"
+        )
+    return each
 
 
 _SCOPES = ("global", "per_replica")

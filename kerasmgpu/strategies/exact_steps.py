@@ -8,10 +8,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import keras
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu.engine import context, feeds, xla_cache
+from kerasmgpu.engine import context, entered, feeds, xla_cache
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError, checked_integer
@@ -31,6 +32,7 @@ from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.replica_arithmetic import checked_shard
 from kerasmgpu.strategies import shares
+from kerasmgpu.strategies.layouts import Layouts
 from kerasmgpu.strategies.sharding import Shard, Sharding
 
 if TYPE_CHECKING:
@@ -92,6 +94,15 @@ class ExactSteps(_Strategy):
     min_shard_bytes: int
     """Bytes of the smallest variable that `shard` divides."""
 
+    divides_rows: bool = True
+    """Whether the rows of a batch are divided over the replicas; without that,
+    each of them has the whole batch, and the strategy divides variables only."""
+
+    distribution: Any = None
+    """The `keras.distribution.Distribution` that lays out variables, or `None`."""
+
+    _layouts: Layouts | None = None
+
     compute_time: ComputeTime | None = None
 
     reduced_bytes_per_step: int | None = None
@@ -128,7 +139,14 @@ class ExactSteps(_Strategy):
         if variables.caching_device is not None and tf.executing_eagerly():
             with tf.Graph().as_default():
                 variables.set_caching_device(None)
+        if entered.is_in_the_way_of(self):
+            return self._scope_outside()
         return super().scope()
+
+    @contextlib.contextmanager
+    def _scope_outside(self) -> Iterator[None]:
+        with entered.left(), super().scope():
+            yield
 
     def _shard(self, shard: Shard, min_shard_bytes: int) -> None:
         """Sets which new variables are sharded; see `MirroredStrategy`."""
@@ -142,6 +160,20 @@ class ExactSteps(_Strategy):
                 self.min_shard_bytes,
                 lambda: self.replicas.mesh.total,
             )
+
+    def lay_out(self, layouts: Layouts) -> None:
+        """Divides rows and new variables as `layouts` say."""
+        self._layouts = layouts
+        self.distribution = layouts.distribution
+        self.divides_rows = layouts.divides_rows
+        if layouts.divides_variables:
+            self.shard, self.min_shard_bytes = layouts.by_layout, 0
+            self.extended.axis_to_shard = layouts
+
+    def check_layouts(self, model: keras.Model) -> None:
+        """Warns of keys of the layout map that match nothing in a model."""
+        if self._layouts is not None:
+            self._layouts.check(model)
 
     # Workers -----------------------------------------------------------------
 
@@ -179,7 +211,13 @@ class ExactSteps(_Strategy):
         devices = self.extended.worker_devices
         host = tf.DeviceSpec.from_string(devices[0])
         host = host.replace(device_type="CPU", device_index=0).to_string()
-        mesh = Mesh.on(devices, host, workers.index(self), self.num_workers)
+        mesh = Mesh.on(
+            devices,
+            host,
+            workers.index(self),
+            self.num_workers,
+            divides_rows=self.divides_rows,
+        )
         all_gather = functools.partial(workers.gather, self)
         repeats = self.num_workers > 1 and self.micro_batches == "auto"
         together = _Together(self) if repeats else None
@@ -365,7 +403,9 @@ class ExactSteps(_Strategy):
             in_order: Whether outputs must keep the order of the rows, as those
                 of `predict`; files are not sharded then.
         """
-        if not feeds.are_all_rows(dataset.element_spec):
+        if not self.divides_rows or not feeds.are_all_rows(
+            dataset.element_spec
+        ):
             return Feed(dataset)
         if not in_order and file_sharding.by_files(dataset, self.num_workers):
             # The epoch lasts until the worker with the most batches has ended.

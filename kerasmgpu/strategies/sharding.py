@@ -137,14 +137,7 @@ class Sharding:
                 f"variable. Received: {chosen!r} for {variable.path!r} of shape "
                 f"{list(variable.shape)}"
             )
-        axis = chosen % rank
-        if not self._fits(variable, axis):
-            raise InputError(
-                f"Axis {axis} of {variable.path!r}, of shape "
-                f"{list(variable.shape)}, is shorter than the number of "
-                f"replicas, {self._num_replicas()}; return another axis, or None"
-            )
-        return axis
+        return chosen % rank
 
     def _fits(self, variable: NewVariable, axis: int) -> bool:
         """Whether an axis has at least one element for each replica."""

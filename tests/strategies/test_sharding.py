@@ -272,7 +272,6 @@ def test_what_a_function_returns(chosen, axis):
         (-3, "an axis of the variable"),
         ("rows", "True, False, None or an axis"),
         (1.0, "True, False, None or an axis"),
-        (0, "Axis 0 of .* is shorter than the number of replicas, 3"),
     ],
 )
 def test_a_bad_axis_is_refused(chosen, message):

@@ -16,6 +16,7 @@ from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import (
     lists,
     per_replica,
+    reductions,
     table,
     tables,
 )
@@ -75,6 +76,8 @@ class Planner:
         self._outer: set[Node] = set()
         self._scattered: dict[Tensor, Sharded] = {}
         self._of_variables: set[Tensor] = set()
+        self._has_rows = bool(rows)
+        self._consumers: dict[Tensor, list[Node]] = {}
 
     def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
         """Plans a function's graph.
@@ -90,6 +93,9 @@ class Planner:
             RuntimeError: If the kinds don't settle.
         """
         self._outer = set(graph.nodes)
+        for node in graph.nodes:
+            for tensor in node.inputs:
+                self._consumers.setdefault(tensor, []).append(node)
         self._scattered = scattered(graph, kinds)
         for _ in range(_MOST_PASSES):
             self._changed = False
@@ -123,7 +129,7 @@ class Planner:
             ):
                 if isinstance(kind, Partial):
                     self._note_part(tensor, node, plan)
-                    if tensor in self._summed:
+                    if tensor in self._summed or self._is_due(tensor):
                         kind = self._reduced(tensor, kind)
                 if number in plan.sliced:
                     plans.kinds[tensor] = self._sliced(
@@ -373,6 +379,31 @@ class Planner:
         ):
             self._of_variables.add(tensor)
 
+    def _is_due(self, tensor: Tensor) -> bool:
+        """Whether a partial activation is summed where it is made.
+
+        So without a batch's rows, where each replica has whole activations: one
+        sum in place of one for each of the products with it, as the backward
+        pass of a normalisation has them. The terms of a sum wait for it.
+        """
+        return (
+            not self._has_rows
+            and tensor in self._of_variables
+            and tensor not in self._scattered
+            and tensor.node in self._outer
+            and not self._is_added(tensor)
+        )
+
+    def _is_added(self, tensor: Tensor) -> bool:
+        """Whether a tensor is only a term of sums, moved before perhaps."""
+        consumers = self._consumers.get(tensor, [])
+        return bool(consumers) and all(
+            Trait.ADDITIVE in record(node.type).traits
+            or _moves(node)
+            and all(map(self._is_added, node.outputs))
+            for node in consumers
+        )
+
     def _note_free(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> None:
@@ -489,6 +520,13 @@ def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
                 f"{node.name!r} of {tensor.node.name!r}; leave that variable "
                 "whole with shard=function."
             )
+
+
+def _moves(node: Node) -> bool:
+    """Whether an operation leaves all elements of its input as they are."""
+    if node.type == "Sum":  # Over no axes: the gradient of a broadcast.
+        return reductions.reduced_axes(node) == set()
+    return Trait.MOVES in record(node.type).traits
 
 
 def _tells(tensor: Tensor, size: "sizes.SizeLike | None") -> bool:

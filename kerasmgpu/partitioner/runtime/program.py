@@ -141,14 +141,16 @@ class Program:
         in_shares = [given.get(leaf, False) for leaf in batched]
         rows = _rows_of_leaves(batched, in_shares)
         first = next((size for size in rows if size is not None), None)
-        for leaf, size in zip(batched, rows):
+        for leaf, size, is_share in zip(batched, rows, in_shares):
+            is_divided = is_share or self.replicas.mesh.divides_rows
             if isinstance(leaf, Sparse):
-                self._describe_sparse(leaf, size, first)
+                self._describe_sparse(leaf, size, first if is_divided else None)
                 continue
             self._kinds[leaf] = REPLICATED
             if size is not None:
                 leaf.shape = (size, *leaf.shape[1:])
-                self._kinds[leaf] = Sharded(0, Rows(size, leaf))
+                if is_divided:
+                    self._kinds[leaf] = Sharded(0, Rows(size, leaf))
             leaf.complete()
 
     def _describe_sparse(

@@ -1,0 +1,60 @@
+"""Makes a `keras.distribution` the strategy in which the program goes on.
+
+`keras.distribution.set_distribution` calls `follow`: models that are made from
+then on are those of the distribution's strategy, as in `strategy.scope()`.
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu.engine import entered
+from kerasmgpu.errors import InputError
+from kerasmgpu.strategies.layouts import Distribution
+
+_ATTRIBUTE = "_kerasmgpu_strategy"
+"""Attribute of a distribution that holds its strategy."""
+
+_ABSTRACT: Any = keras.distribution.DataParallel.__base__
+"""`Distribution`, which lays out nothing by itself."""
+
+
+def strategy_of(distribution: Distribution) -> Any:
+    """Returns the strategy of a distribution, made at the first call.
+
+    Args:
+        distribution: `keras.distribution.Distribution`.
+
+    Raises:
+        InputError: If a device of its mesh is not available.
+    """
+    from kerasmgpu.strategies import strategy  # It imports this module.
+
+    if not hasattr(distribution, _ATTRIBUTE):
+        setattr(distribution, _ATTRIBUTE, strategy(distribution=distribution))
+    return getattr(distribution, _ATTRIBUTE)
+
+
+def follow(distribution: Distribution | None) -> None:
+    """Enters the strategy of a distribution, and leaves the one before.
+
+    Args:
+        distribution: `keras.distribution.Distribution`; `None`: one device.
+
+    Raises:
+        InputError: In the scope of a strategy, and if a device of the mesh is
+            not available.
+    """
+    if entered.current() is None and tf.distribute.has_strategy():
+        if distribution is None:
+            return
+        raise InputError(
+            "A distribution can't be set in the scope of a strategy. "
+            f"Received: {distribution}; set it outside of `with "
+            "strategy.scope():`, or use only one of the two."
+        )
+    lays_out = distribution is not None and (
+        type(distribution).get_data_layout is not _ABSTRACT.get_data_layout
+    )
+    entered.enter(strategy_of(distribution) if lays_out else None)

@@ -1,0 +1,148 @@
+"""Layouts of `keras.distribution`: which part of a variable each device holds."""
+
+import difflib
+import re
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+from absl import logging
+
+from kerasmgpu._keras import made_variables
+from kerasmgpu.errors import InputError
+from kerasmgpu.strategies.sharding import NewVariable, Sharding
+
+Distribution: TypeAlias = Any
+"""A `keras.distribution.DataParallel`, `ModelParallel` or other `Distribution`."""
+
+_NEAREST = 3
+"""Most paths that are named for a key that matches nothing."""
+
+
+class Layouts(Sharding):
+    """Divides variables as a distribution lays them out.
+
+    The devices of a mesh are one axis for us: what a layout divides over some
+    of them is divided over all, so mesh axes of size 1 divide nothing. Slots
+    are divided as their weights.
+
+    Args:
+        distribution: `keras.distribution.Distribution`. Its methods
+            `get_data_layout` and `get_variable_layout` are asked.
+
+    Attributes:
+        distribution: The distribution.
+        devices: List of names of all devices of its mesh, such as `"CPU:0"`.
+        divides_rows: Whether batches are divided by rows.
+        divides_variables: Whether its layouts may divide variables.
+
+    Raises:
+        InputError: If a device is named twice.
+    """
+
+    def __init__(self, distribution: Distribution) -> None:
+        mesh = distribution.device_mesh
+        super().__init__("layouts", 0, lambda: len(self.devices))
+        self.distribution = distribution
+        self.devices = [str(name).upper() for name in np.ravel(mesh.devices)]
+        if len(set(self.devices)) < len(self.devices):
+            raise InputError(
+                "A device mesh must have different devices. Received: "
+                f"{', '.join(self.devices)}"
+            )
+        self._sizes = dict(zip(mesh.axis_names, mesh.shape))
+        rows, *_ = distribution.get_data_layout((len(self.devices), 1)).axes
+        self.divides_rows = self._size(rows) > 1
+        self._map = getattr(distribution, "_layout_map", None)
+        self.divides_variables = self._divides_variables()
+        self._checked = False
+        self._warn_of_two_axes()
+
+    def _size(self, axis: str | None) -> int:
+        return 1 if axis is None else self._sizes[axis]
+
+    def _divides_variables(self) -> bool:
+        if isinstance(self.distribution, keras.distribution.DataParallel):
+            return False
+        if self._map is None:
+            return True  # A distribution of the user's own.
+        names = {name for layout in self._map.values() for name in layout.axes}
+        return any(self._size(name) > 1 for name in names)
+
+    def _warn_of_two_axes(self) -> None:
+        several = [name for name, size in self._sizes.items() if size > 1]
+        if len(several) > 1 and self.divides_variables:
+            number = len(self.devices)
+            logging.warning(
+                "kerasmgpu: the mesh axes %s are one axis of %d devices for "
+                "now: rows and each variable that the layout divides are "
+                "divided over all %d. Results are those of one device. A mesh "
+                "with one axis above 1 is laid out as it says.",
+                " and ".join(
+                    f"{name!r} ({self._sizes[name]})" for name in several
+                ),
+                number,
+                number,
+            )
+
+    def _axis(self, variable: NewVariable, reference: int | None) -> int | None:
+        return self.by_layout(variable) if reference is None else reference
+
+    def by_layout(self, variable: NewVariable) -> int | None:
+        """Returns the axis along which the variable that Keras makes is divided.
+
+        Of several axes of its layout, the one over the most devices.
+
+        Args:
+            variable: Describes the variable.
+
+        Returns:
+            Integer; `None` for a whole variable, and for an optimizer's that is
+            no slot of a divided weight.
+        """
+        made = made_variables.current()
+        if made is None or made.layout is None or variable.kind == "slot":
+            return None
+        sizes = [self._size(name) for name in made.layout.spec]
+        most = max(sizes, default=1)
+        return sizes.index(most) if most > 1 else None
+
+    def check(self, model: keras.Model) -> None:
+        """Warns, once, of keys of the layout map that match nothing in a model.
+
+        Args:
+            model: `keras.Model` with its variables.
+        """
+        layouts = self._map
+        if layouts is None or self._checked:
+            return
+        self._checked = True
+        paths = [variable.path for variable in model.variables]
+        paths += [f"{one.path}/output" for one in model._flatten_layers()]
+        found = {id(layouts[path]) for path in paths}
+        for key in layouts:
+            if id(layouts[key]) in found:
+                continue
+            partly = [path for path in paths if _occurs(key, path)]
+            nearest = partly or difflib.get_close_matches(key, paths, _NEAREST)
+            logging.warning(
+                "kerasmgpu: the key %r of the layout map matches no variable "
+                "and no output of the model %r.%s%s",
+                key,
+                model.name,
+                f" Nearest: {', '.join(map(repr, nearest[:_NEAREST]))}."
+                if nearest
+                else "",
+                f" Keras {keras.__version__} matches whole paths: use "
+                f"'.*{key}.*'."
+                if partly
+                else "",
+            )
+
+
+def _occurs(key: str, path: str) -> bool:
+    """Whether a pattern matches a part of a path."""
+    try:
+        return re.search(key, path) is not None
+    except re.error:
+        return False

@@ -1,0 +1,215 @@
+"""Programs of `keras.distribution` end like one device, on any mesh."""
+
+import logging
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime import traffic
+from tests.devices import device_names
+
+distribution = keras.distribution
+ROWS = 11
+RANDOM = np.random.default_rng(0)
+X = RANDOM.integers(0, 13, (ROWS, 6))
+Y = np.roll(X, -1, 1)
+
+
+@pytest.fixture(autouse=True)
+def no_distribution():
+    yield
+    distribution.set_distribution(None)
+
+
+def built():
+    """A block of a decoder: 5 heads, 23 units, dropout, tables."""
+    keras.utils.set_random_seed(3)
+    tokens = keras.Input((6,), dtype="int32")
+    x = keras.layers.Embedding(13, 10, name="table")(tokens)
+    normal = keras.layers.LayerNormalization()(x)
+    attend = keras.layers.MultiHeadAttention(5, 4, name="attention")
+    x = x + attend(normal, normal, use_causal_mask=True)
+    wide = keras.layers.Dense(23, "gelu", name="up")(x)
+    narrow = keras.layers.Dense(10, name="down")(wide)
+    x = x + keras.layers.Dropout(0.2)(narrow)
+    model = keras.Model(tokens, keras.layers.Dense(13, name="head")(x))
+    model.compile(
+        keras.optimizers.AdamW(0.01, global_clipnorm=1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def trained(model):
+    """Everything that a training leaves: logs, predictions, weights."""
+    history = model.fit(
+        X, Y, batch_size=4, epochs=2, verbose=0, validation_data=(X, Y)
+    )
+    logs = [np.asarray(values) for values in history.history.values()]
+    return [*logs, model.predict(X, verbose=0), *model.get_weights()]
+
+
+def map_of(shape, names=("batch", "model")):
+    count = int(np.prod(shape))
+    devices = [name.lower() for name in device_names(count)]
+    layouts = distribution.LayoutMap(
+        distribution.DeviceMesh(shape, names, devices)
+    )
+    layouts["table/embeddings"] = ("model", None)
+    layouts[".*(query|key|value)/kernel"] = (None, "model", None)
+    layouts[".*(query|key|value)/bias"] = ("model", None)
+    layouts[".*attention_output/kernel"] = ("model", None, None)
+    layouts["up/kernel"] = (None, "model")
+    layouts["up/bias"] = ("model",)
+    layouts["down/kernel"] = ("model", None)
+    layouts["up/output"] = ("batch", None, "model")
+    return layouts
+
+
+def model_parallel(shape):
+    return distribution.ModelParallel(
+        layout_map=map_of(shape), batch_dim_name="batch"
+    )
+
+
+def data_parallel(count):
+    devices = [name.lower() for name in device_names(count)]
+    return distribution.DataParallel(devices=devices)
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    for name in "float64", "float32":
+        keras.config.set_floatx(name)  # Of metrics.
+        keras.config.set_dtype_policy(name)
+        if name == "float64":
+            yield trained(built())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(lambda: model_parallel((1, 3)), id="1x3"),
+        *(
+            pytest.param(make, id=name, marks=pytest.mark.slow)
+            for name, make in {
+                "1x8": lambda: model_parallel((1, 8)),
+                "4x1": lambda: model_parallel((4, 1)),
+                "2x2": lambda: model_parallel((2, 2)),
+                "3 of data": lambda: data_parallel(3),
+            }.items()
+        ),
+    ],
+)
+def test_a_program_ends_like_one_device(made, one_device):
+    distribution.set_distribution(made())
+    model = built()
+    for found, expected in zip(trained(model), one_device, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
+
+
+def test_variables_are_divided_as_the_map_says():
+    distribution.set_distribution(model_parallel((1, 3)))
+    model = built()
+    model.optimizer.build(model.trainable_variables)
+    axes = {
+        variable.path: getattr(variable.value, "shard_axis", None)
+        for variable in [*model.weights, *model.optimizer.variables]
+    }
+    assert axes["table/embeddings"] == axes["down/kernel"] == 0
+    assert axes["up/kernel"] == axes["attention/query/kernel"] == 1
+    assert axes["down/bias"] is axes["head/kernel"] is None
+    slots = [axis for path, axis in axes.items() if "up_kernel" in path]
+    assert slots == [1, 1]
+    parts = model.get_layer("up").kernel.value.parts
+    assert [tuple(part.shape) for part in parts] == [(10, 8), (10, 8), (10, 7)]
+
+
+def test_a_mesh_of_models_gives_each_device_all_rows():
+    by_models = kerasmgpu.strategy(distribution=model_parallel((1, 2)))
+    by_rows = kerasmgpu.strategy(distribution=model_parallel((2, 1)))
+    assert not by_models.divides_rows
+    assert by_rows.divides_rows
+
+
+@pytest.mark.slow
+def test_models_of_other_distributions_still_run(caplog):
+    before = built()
+    distribution.set_distribution(model_parallel((1, 2)))
+    one = built()
+    distribution.set_distribution(data_parallel(3))
+    other = built()
+    with caplog.at_level(logging.WARNING, "absl"):
+        models = before, one, other
+        losses = [m.fit(X, Y, verbose=0).history["loss"] for m in models]
+    assert "made before keras.distribution was set" in caplog.text
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    np.testing.assert_allclose(losses[0], losses[2], rtol=1e-5)
+    assert other.distribute_strategy is tf.distribute.get_strategy()
+    keras.utils.clear_session()
+    assert not tf.distribute.has_strategy()
+
+
+def test_scopes_end_where_they_began():
+    with data_parallel(2).scope():
+        with data_parallel(3).scope():
+            assert tf.distribute.get_strategy().num_replicas_in_sync == 3
+        assert tf.distribute.get_strategy().num_replicas_in_sync == 2
+    assert not tf.distribute.has_strategy()
+
+
+def test_keys_that_match_nothing_are_named_once(caplog):
+    layouts = map_of((1, 2))
+    layouts["up/kernl"] = (None, "model")
+    layouts["attention/query/kern"] = (None, None, None)
+    distribution.set_distribution(
+        distribution.ModelParallel(layout_map=layouts)
+    )
+    model = built()
+    with caplog.at_level(logging.WARNING, "absl"):
+        model.fit(X, Y, verbose=0, epochs=2)
+    lines = [line for line in caplog.messages if "the key" in line]
+    assert len(lines) == 2
+    assert "'up/kernl'" in lines[0] and "'up/kernel'" in lines[0]
+    assert "matches whole paths" not in lines[0]
+    assert "matches whole paths: use '.*attention/query/kern.*'" in lines[1]
+
+
+def test_two_axes_are_one_for_now(caplog):
+    with caplog.at_level(logging.WARNING, "absl"):
+        strategy = kerasmgpu.strategy(distribution=model_parallel((2, 2)))
+    assert "'batch' (2) and 'model' (2) are one axis of 4" in caplog.text
+    assert strategy.divides_rows and strategy.shard is not None
+
+
+def test_what_can_not_be_is_refused():
+    given = model_parallel((1, 2))
+    with pytest.raises(InputError, match="names the devices .*leave those out"):
+        kerasmgpu.strategy(distribution=given, shard="weights")
+    with pytest.raises(InputError, match="has all rows on each device"):
+        kerasmgpu.strategy(distribution=given, micro_batches=2)
+    twice = distribution.DataParallel(devices=["cpu:0", "cpu:0"])
+    with pytest.raises(InputError, match="different devices"):
+        distribution.set_distribution(twice)
+    assert distribution.distribution() is None
+    with kerasmgpu.strategy(num_replicas=1).scope():
+        with pytest.raises(InputError, match="in the scope of a strategy"):
+            distribution.set_distribution(given)
+
+
+def test_megatrons_layout_sends_what_its_authors_count():
+    """Four all-reduces of the activations per layer, and the embedding's."""
+    distribution.set_distribution(model_parallel((1, 3)))
+    model = built()
+    model.fit(X, Y, batch_size=ROWS, verbose=0)
+    (steps,) = model.train_function.programs
+    sent = [one for one in traffic.sent(steps.written(), ROWS)]
+    activations = ROWS * 6 * 10 * 4
+    assert {one["kind"] for one in sent} == {"all_reduce"}
+    total = sum(one["bytes"] for one in sent)
+    assert total == pytest.approx(5 * activations, rel=0.05)
