@@ -56,12 +56,16 @@ def test_a_second_start_compiles_only_what_is_damaged(tmp_path):
     caches = {"XDG_CACHE_HOME": str(tmp_path)}
     losses, compiled, loaded, _ = start("", LARGE, **caches)
     files = list(tmp_path.glob("kerasmgpu/xla/*/*.pb.*"))
-    assert compiled == len(files) < compiled + loaded
-    assert not list(pathlib.Path("/dev/shm").glob(f"{xla_process.NAME}*.pb"))
-    # Of a function with files of several shapes all devices compile one.
+    assert loaded and not list(
+        pathlib.Path("/dev/shm").glob(f"{xla_process.NAME}*.pb")
+    )
+    # Of a function with files of several shapes both devices compile one, at
+    # the same time perhaps.
     functions = collections.Counter(
         file.name.partition(".")[0] for file in files
     )
+    several = sum(number - 1 for number in functions.values())
+    assert len(files) <= compiled <= len(files) + several
     smallest = min(
         (f for f in files if functions[f.name.partition(".")[0]] == 1),
         key=lambda file: file.stat().st_size,
@@ -70,7 +74,7 @@ def test_a_second_start_compiles_only_what_is_damaged(tmp_path):
     again, compiled_again, loaded_again, log = start("", LARGE, **caches)
     assert again == losses
     assert loaded_again + compiled_again == compiled + loaded
-    assert compiled_again == 1
+    assert 1 <= compiled_again <= 2  # Both devices may find it damaged.
     assert len(list(tmp_path.glob("kerasmgpu/xla/*/*.pb.*"))) == len(files)
     assert "kept for the next" not in log
 
