@@ -89,6 +89,7 @@ def warn_if_forgotten(model: keras.Model) -> None:
         _has_warned
         or replicas == 1
         or in_job()  # `check` has warned.
+        or model in _told  # By `of_no_strategy`.
         or model._distribute_strategy is not None
         or tf.distribute.has_strategy()
     ):

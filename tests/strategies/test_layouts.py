@@ -1,5 +1,6 @@
 """Programs of `keras.distribution` end like one device, on any mesh."""
 
+import functools
 import logging
 
 import keras
@@ -82,13 +83,20 @@ def data_parallel(count):
     return distribution.DataParallel(devices=devices)
 
 
-@pytest.fixture(scope="module")
-def one_device():
-    for name in "float64", "float32":
-        keras.config.set_floatx(name)  # Of metrics.
-        keras.config.set_dtype_policy(name)
-        if name == "float64":
-            yield trained(built())
+@pytest.fixture
+def float64():
+    yield use("float64")
+    use("float32")
+
+
+def use(name):
+    keras.config.set_floatx(name)  # Of metrics.
+    keras.config.set_dtype_policy(name)
+
+
+@functools.cache
+def on_one_device():
+    return trained(built())
 
 
 @pytest.mark.parametrize(
@@ -106,11 +114,12 @@ def one_device():
         ),
     ],
 )
-def test_a_program_ends_like_one_device(made, one_device):
+def test_a_program_ends_like_one_device(made, float64):
+    expected = on_one_device()
     distribution.set_distribution(made())
     model = built()
-    for found, expected in zip(trained(model), one_device, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
+    for one, other in zip(trained(model), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-11)
 
 
 def test_variables_are_divided_as_the_map_says():

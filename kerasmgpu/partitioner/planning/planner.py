@@ -524,9 +524,8 @@ def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
 
 def _moves(node: Node) -> bool:
     """Whether an operation leaves all elements of its input as they are."""
-    if node.type == "Sum":  # Over no axes: the gradient of a broadcast.
-        return reductions.reduced_axes(node) == set()
-    return Trait.MOVES in record(node.type).traits
+    moves = Trait.MOVES in record(node.type).traits
+    return moves or reductions.sums_nothing(node)
 
 
 def _tells(tensor: Tensor, size: "sizes.SizeLike | None") -> bool:

@@ -70,6 +70,11 @@ operation(
 )
 
 
+def sums_nothing(node: Node) -> bool:
+    """Whether it is a sum over no axes, as the gradient of a broadcast can be."""
+    return node.type == "Sum" and reduced_axes(node) == set()
+
+
 def reduced_axes(node: Node) -> set[int] | None:
     """Returns the reduced axes; `None` if unknown."""
     shape, reduced = node.inputs[0].shape, sizes.as_tuple(node.inputs[1].value)
