@@ -212,7 +212,8 @@ def _on_first_worker(
     ):
         first_worker_reads.run(strategy, what, save)
     elif strategy.is_first_worker:
-        save()
+        with strategy.extended.alone():
+            save()
 
 
 def _seam_of_save(owner: Any, name: str, what: str, writes: bool) -> None:

@@ -60,7 +60,8 @@ def run(
 
     extended.announce = announce
     try:
-        function()
+        with extended.alone():
+            function()
     finally:
         extended.announce = None
         strategy.from_first_worker(_END)

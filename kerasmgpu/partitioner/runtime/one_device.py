@@ -66,6 +66,20 @@ class OneDevice(_Extended):
         return bool(getattr(self._mode, "is_one_device", False))
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this thread is inside `alone`."""
+        return bool(getattr(self._mode, "is_alone", False))
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Context in which this worker does what the others do not.
+
+        Variables that are created there are its own: those of the strategy
+        begin with the first worker's values, which is a collective. Keras
+        creates some when it saves an optimizer.
+        """
+        return self._during("is_alone", True)
+
+    @property
     def copies(self) -> Copies | None:
         """Copies of sharded variables while this thread updates a mirrored one.
 
@@ -195,6 +209,8 @@ class OneDevice(_Extended):
         self._created[next(self._numbers)] = weakref.ref(variable)
 
     def _create_variable(self, next_creator: Creator, **kwargs: Any) -> Any:
+        if self.is_alone:
+            return next_creator(**{**kwargs, "distribute_strategy": None})
         if is_sum_of_settings(kwargs):
             first = self._container_strategy().replicas.mesh.first
             next_creator = _first_gets_initial_value(next_creator, first)

@@ -1,0 +1,74 @@
+"""Random programs do on a mesh, in random layouts, what one device does."""
+
+import collections
+import dataclasses
+import random
+from unittest import mock
+
+import hypothesis
+import keras
+import pytest
+
+import kerasmgpu
+from kerasmgpu.strategies.sharding import Sharding
+from tests.devices import device_names
+from tests.partitioner import checking, search
+
+NUM_PROGRAMS = 12
+"""Per mesh; most of the time is tracing."""
+
+
+def strategy_of(shape, random_axes):
+    """The strategy of a mesh, whose variables are divided along random axes."""
+    count = shape[0] * shape[1]
+    names = ("batch", "model")
+    devices = [name.lower() for name in device_names(count)]
+    mesh = keras.distribution.DeviceMesh(shape, names, devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["any"] = (names[shape[1] > 1],)
+    strategy = kerasmgpu.strategy(
+        distribution=keras.distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch"
+        )
+    )
+
+    def axis(variable):
+        return random_axes.choice([None, *range(len(variable.shape))])
+
+    strategy.extended.axis_to_shard = Sharding(axis, 0, lambda: count)
+    return strategy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1)], ids=["1x3", "3x1"])
+def test_random_layouts_do_what_one_device_does(shape):
+    random_axes = random.Random(0)
+    strategy = strategy_of(shape, random_axes)
+    counts = collections.Counter()
+
+    @hypothesis.seed(101)
+    @hypothesis.settings(
+        search.SETTINGS,
+        max_examples=NUM_PROGRAMS,
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(search.programs())
+    def all_do_the_same(program):
+        setting = dataclasses.replace(
+            program.setting,
+            num_replicas=strategy.num_replicas_in_sync,
+            shares=False,
+            micro_batches=1,
+        )
+        try:
+            search.check_program(dataclasses.replace(program, setting=setting))
+        except checking.Discarded:
+            return
+        counts[bool(program.variables)] += 1
+
+    with (
+        mock.patch.object(checking, "_strategy", lambda *_: strategy),
+        mock.patch.object(checking, "_replicas", lambda _: strategy.replicas),
+    ):
+        all_do_the_same()
+    assert counts[True] > 2
