@@ -80,10 +80,12 @@ class _Watch:
             if self.lost is not None or self._over.is_set():
                 return False
             self.lost, self.reason = worker, reason
-        # Before the wait for a loss is over: the process may end behind it.
-        if not self._leaving:
-            self._on_lost(worker, reason)
-        self._over.set()
+        try:
+            # Before the wait for a loss is over: the process may end behind it.
+            if not self._leaving:
+                self._on_lost(worker, reason)
+        finally:
+            self._over.set()
         return True
 
 

@@ -1,7 +1,7 @@
 """Keras's own tests of `keras.distribution`, on TensorFlow.
 
     python -m tests.keras_own.distribution
-    python -m tests.keras_own.distribution --select=test_e2e
+    python -m tests.keras_own.distribution test_e2e  # As `pytest -k`.
 
 They run on 8 logical CPU devices, as they lie in Keras's wheel (3.15 has them,
 3.10 has not), also those that Keras skips unless its backend is JAX
@@ -10,14 +10,10 @@ They run on 8 logical CPU devices, as they lie in Keras's wheel (3.15 has them,
 
 import sys
 
-from absl import app, flags
+from absl import app
 
 from tests.keras_own import one_file
 from tests.keras_own.unskipped import MODULES, OF_JAX_ALONE
-
-_SELECT = flags.DEFINE_string(
-    "select", "", "Run only tests that match this, as `pytest -k` does."
-)
 
 
 def run(select=""):
@@ -45,8 +41,7 @@ def run(select=""):
 
 
 def main(argv):
-    del argv
-    sys.exit(1 if run(_SELECT.value) else 0)
+    sys.exit(1 if run(*argv[1:2]) else 0)
 
 
 if __name__ == "__main__":
