@@ -71,4 +71,4 @@ def test_random_layouts_do_what_one_device_does(shape):
         mock.patch.object(checking, "_replicas", lambda _: strategy.replicas),
     ):
         all_do_the_same()
-    assert counts[True] > 2
+    assert counts[True]  # Which programs these are depends on what is loaded.
