@@ -1,11 +1,13 @@
-"""The strategy that is entered for the rest of the program, without a `with`.
+"""The strategy that is entered for the rest of a thread, without a `with`.
 
-`keras.distribution.set_distribution` has no end: its strategy becomes TensorFlow's
-default. Models of other strategies, made before or after, still work: where they
-need their own, it is left for a while. Checked on TensorFlow 2.18 and 2.21.
+`keras.distribution.set_distribution` has no end: what follows in its thread runs in
+the scope of its strategy. Models of other strategies, made before or after, still
+work: where they need their own, it is left for a while. Checked on TensorFlow 2.18
+and 2.21.
 """
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,20 +16,32 @@ import tensorflow as tf
 from kerasmgpu.engine.private_names import distribute_lib
 from kerasmgpu.engine.seams import Original, seam
 
-_entered: list[Any] = [None]
+
+class _Thread(threading.local):
+    strategy: Any = None
+    scope: contextlib.AbstractContextManager[Any] | None = None
+
+
+_thread = _Thread()
 
 
 def current() -> Any:
-    """Returns the entered strategy, or `None` in the scope of another one."""
-    (entered,) = _entered
+    """Returns this thread's strategy; `None` in the scope of another one."""
+    entered = _thread.strategy
     return entered if tf.distribute.get_strategy() is entered else None
 
 
 def enter(strategy: Any) -> None:
     """Enters a strategy in place of the one before; `None`: only leaves that."""
-    if strategy is not current():
-        tf.distribute.experimental_set_strategy(strategy)
-        _entered[:] = [strategy]
+    if strategy is current():
+        return
+    if _thread.scope is not None:
+        _thread.scope.__exit__(None, None, None)
+        _thread.scope = _thread.strategy = None
+    if strategy is not None:
+        scope = strategy.scope()
+        scope.__enter__()
+        _thread.scope, _thread.strategy = scope, strategy
 
 
 @contextlib.contextmanager

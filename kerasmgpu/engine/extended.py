@@ -55,7 +55,13 @@ class _QuickCopies(OneDevice):
     TensorFlow prepares an operation per distinct name, in half a millisecond;
     one more copy of the same name takes a tenth of that. The names are not
     visible: a mirrored variable has the name of its first copy.
+
+    Attributes:
+        has_scope_of_program: Whether the program opens its strategy's scope by
+            itself, and may forget to; otherwise `set_distribution` enters it.
     """
+
+    has_scope_of_program = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -375,5 +381,12 @@ def in_job() -> bool:
 
 
 def most_replicas() -> int:
-    """Returns the most replicas of any strategy in this process, or 1."""
-    return max((made._num_replicas_in_sync for made in _made), default=1)
+    """Returns the most replicas of a strategy whose scope the program opens, or 1."""
+    return max(
+        (
+            made._num_replicas_in_sync
+            for made in _made
+            if made.has_scope_of_program
+        ),
+        default=1,
+    )

@@ -32,7 +32,9 @@ def strategy_of(distribution: Distribution) -> Any:
     from kerasmgpu.strategies import strategy  # It imports this module.
 
     if not hasattr(distribution, _ATTRIBUTE):
-        setattr(distribution, _ATTRIBUTE, strategy(distribution=distribution))
+        made: Any = strategy(distribution=distribution)
+        made.extended.has_scope_of_program = False
+        setattr(distribution, _ATTRIBUTE, made)
     return getattr(distribution, _ATTRIBUTE)
 
 

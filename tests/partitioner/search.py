@@ -1,5 +1,6 @@
 """Searches for programs whose results differ on replicas."""
 
+import dataclasses
 import pathlib
 
 import hypothesis
@@ -62,6 +63,17 @@ def search(seed, number, path):
     except Difference:
         run += 1
     return (run, refused), failure
+
+
+def on(strategy, program, **settings):
+    """Returns a program with whole batches on a strategy's replicas."""
+    setting = dataclasses.replace(
+        program.setting,
+        num_replicas=strategy.num_replicas_in_sync,
+        shares=False,
+        **settings,
+    )
+    return dataclasses.replace(program, setting=setting)
 
 
 def check_program(program):

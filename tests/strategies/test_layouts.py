@@ -2,6 +2,8 @@
 
 import functools
 import logging
+import threading
+import weakref
 
 import keras
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.engine import extended
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import traffic
 from tests.devices import device_names
@@ -170,6 +173,36 @@ def test_scopes_end_where_they_began():
             assert tf.distribute.get_strategy().num_replicas_in_sync == 3
         assert tf.distribute.get_strategy().num_replicas_in_sync == 2
     assert not tf.distribute.has_strategy()
+
+
+def test_each_thread_has_its_distribution():
+    distribution.set_distribution(data_parallel(2))
+    found = []
+
+    def in_a_thread():
+        found.append(tf.distribute.has_strategy())
+        distribution.set_distribution(data_parallel(3))
+        found.append(tf.distribute.get_strategy().num_replicas_in_sync)
+        distribution.set_distribution(None)
+        found.append(tf.distribute.has_strategy())
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+    assert found == [False, 3, False]
+    assert tf.distribute.get_strategy().num_replicas_in_sync == 2
+    distribution.set_distribution(None)
+    assert not tf.distribute.has_strategy()
+
+
+def test_no_scope_is_missed_behind_a_distribution(monkeypatch):
+    """Whoever sets no distribution any more wants one device: no warning."""
+    monkeypatch.setattr(extended, "_made", weakref.WeakSet())
+    with data_parallel(3).scope():
+        pass
+    assert extended.most_replicas() == 1
+    made = kerasmgpu.strategy(distribution=data_parallel(2))
+    assert extended.most_replicas() == made.num_replicas_in_sync == 2
 
 
 def test_keys_that_match_nothing_are_named_once(caplog):

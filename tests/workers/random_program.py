@@ -4,7 +4,6 @@ A case is a seed and a number of programs. All workers draw the same ones. A
 program that waits for ever is ended.
 """
 
-import dataclasses
 import faulthandler
 import sys
 import types
@@ -44,13 +43,8 @@ def run(strategy, argument, files):
     def all_do_the_same(program):
         nonlocal count
         faulthandler.dump_traceback_later(SECONDS, exit=True)
-        setting = dataclasses.replace(
-            program.setting,
-            num_replicas=strategy.num_replicas_in_sync,
-            shares=False,
-        )
         try:
-            search.check_program(dataclasses.replace(program, setting=setting))
+            search.check_program(search.on(strategy, program))
         except checking.Discarded:
             return
         except checking.Difference as difference:
