@@ -13,6 +13,7 @@ Checked on Keras 3.10 and 3.15.
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -289,8 +290,16 @@ def set_layout(
     """Adds a layout to a `LayoutMap`; errors of its axes name the key.
 
     Raises:
-        InputError: If an axis shards two dimensions.
+        InputError: If an axis shards two dimensions, or the key is no pattern:
+            Keras would find that out when it looks up the first variable.
     """
+    try:
+        re.compile(key)
+    except re.error as error:
+        raise InputError(
+            "A key of a LayoutMap is a path or a regular expression. Received: "
+            f"{key!r}, which is neither: {error}"
+        ) from error
     if isinstance(layout, tuple):
         _check_axes(layout, f"The layout of {key!r}")
     original(layout_map, key, layout)

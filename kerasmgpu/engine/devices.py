@@ -203,6 +203,13 @@ def _known(device: str) -> str:
     name = str(device).strip().rsplit("device:", 1)[-1].lstrip("/").upper()
     if name in visible:
         return name
+    hint = ""
+    if name.startswith("CPU"):
+        hint = (
+            ". kerasmgpu.placement.make_logical_cpus(8) makes eight CPUs; call"
+        )
+        hint += " it before anything else uses TensorFlow."
     raise InputError(
         f"Received: device {device!r}; visible devices: {', '.join(visible)}"
+        f"{hint}"
     )

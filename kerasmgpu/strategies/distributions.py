@@ -6,18 +6,14 @@ then on are those of the distribution's strategy, as in `strategy.scope()`.
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from kerasmgpu.engine import entered
 from kerasmgpu.errors import InputError
-from kerasmgpu.strategies.layouts import Distribution
+from kerasmgpu.strategies.layouts import ABSTRACT, Distribution
 
 _ATTRIBUTE = "_kerasmgpu_strategy"
 """Attribute of a distribution that holds its strategy."""
-
-_ABSTRACT: Any = keras.distribution.DataParallel.__base__
-"""`Distribution`, which lays out nothing by itself."""
 
 
 def strategy_of(distribution: Distribution) -> Any:
@@ -45,8 +41,8 @@ def follow(distribution: Distribution | None) -> None:
         distribution: `keras.distribution.Distribution`; `None`: one device.
 
     Raises:
-        InputError: In the scope of a strategy, and if a device of the mesh is
-            not available.
+        InputError: In the scope of a strategy; if it is no distribution, or a
+            device of its mesh is not available.
     """
     if entered.current() is None and tf.distribute.has_strategy():
         if distribution is None:
@@ -56,7 +52,5 @@ def follow(distribution: Distribution | None) -> None:
             f"Received: {distribution}; set it outside of `with "
             "strategy.scope():`, or use only one of the two."
         )
-    lays_out = distribution is not None and (
-        type(distribution).get_data_layout is not _ABSTRACT.get_data_layout
-    )
-    entered.enter(strategy_of(distribution) if lays_out else None)
+    lays_out_nothing = type(distribution) in (type(None), ABSTRACT)
+    entered.enter(None if lays_out_nothing else strategy_of(distribution))

@@ -9,11 +9,15 @@ import numpy as np
 from absl import logging
 
 from kerasmgpu._keras import made_variables
+from kerasmgpu._keras.distribution_backend import sharding_of
 from kerasmgpu.errors import InputError
 from kerasmgpu.strategies.sharding import NewVariable, Sharding
 
 Distribution: TypeAlias = Any
 """A `keras.distribution.DataParallel`, `ModelParallel` or other `Distribution`."""
+
+ABSTRACT: Any = keras.distribution.DataParallel.__base__
+"""`Distribution`, which lays out nothing by itself."""
 
 _NEAREST = 3
 """Most paths that are named for a key that matches nothing."""
@@ -37,10 +41,16 @@ class Layouts(Sharding):
         divides_variables: Whether its layouts may divide variables.
 
     Raises:
-        InputError: If a device is named twice.
+        InputError: If it is no distribution, names a device twice, or has no
+            layout of data.
     """
 
     def __init__(self, distribution: Distribution) -> None:
+        if not isinstance(distribution, ABSTRACT):
+            raise InputError(
+                "A distribution must be a keras.distribution.DataParallel, "
+                f"ModelParallel or Distribution. Received: {distribution!r}"
+            )
         mesh = distribution.device_mesh
         super().__init__("layouts", 0, lambda: len(self.devices))
         self.distribution = distribution
@@ -51,7 +61,8 @@ class Layouts(Sharding):
                 f"{', '.join(self.devices)}"
             )
         self._sizes = dict(zip(mesh.axis_names, mesh.shape))
-        rows, *_ = distribution.get_data_layout((len(self.devices), 1)).axes
+        of_data = distribution.get_data_layout((len(self.devices), 1))
+        rows, *_ = sharding_of(of_data).spec
         self.divides_rows = self._size(rows) > 1
         self._map = getattr(distribution, "_layout_map", None)
         self.divides_variables = self._divides_variables()

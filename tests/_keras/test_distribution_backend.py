@@ -160,6 +160,8 @@ def test_an_axis_that_is_named_twice(mesh):
     assert layout_map["dense/kernel"].axes == (None, "model")
     with pytest.raises(ValueError, match="Invalid axis names"):
         layout_map["dense/bias"] = ("modell",)
+    with pytest.raises(kerasmgpu.InputError, match="neither: nothing to rep"):
+        layout_map["*bias"] = ("model",)
 
 
 @pytest.fixture

@@ -231,6 +231,11 @@ def test_two_axes_are_one_for_now(caplog):
     assert strategy.divides_rows and strategy.shard is not None
 
 
+class NoData(distribution.DataParallel):
+    def get_data_layout(self, shape):
+        return None
+
+
 def test_what_can_not_be_is_refused():
     given = model_parallel((1, 2))
     with pytest.raises(InputError, match="names the devices .*leave those out"):
@@ -240,6 +245,16 @@ def test_what_can_not_be_is_refused():
     twice = distribution.DataParallel(devices=["cpu:0", "cpu:0"])
     with pytest.raises(InputError, match="different devices"):
         distribution.set_distribution(twice)
+    with pytest.raises(InputError, match="must be a .* Received: 'fsdp'"):
+        distribution.set_distribution("fsdp")
+    with pytest.raises(
+        InputError, match="'CPU:99'; visible .*make_logical_cpu"
+    ):
+        distribution.set_distribution(
+            distribution.DataParallel(devices=["cpu:99"])
+        )
+    with pytest.raises(InputError, match="layout must be .* layout=None"):
+        distribution.set_distribution(NoData(devices=["cpu:0"]))
     assert distribution.distribution() is None
     with kerasmgpu.strategy(num_replicas=1).scope():
         with pytest.raises(InputError, match="in the scope of a strategy"):
