@@ -239,6 +239,7 @@ def strategy(
     micro_batches: int | str = 1,
     xla_cache: str | os.PathLike[str] | bool | None = None,
     distribution: Distribution | None = None,
+    strict: bool = False,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -270,12 +271,16 @@ def strategy(
             workers), and whose layouts divide variables, instead of `shard`.
             `keras.distribution.set_distribution` makes this strategy by itself;
             see `docs/meshes.md`.
+        strict: Boolean, whether the first model that trains raises an
+            `InputError` if keys of the distribution's layout map match neither
+            a variable nor an output of it. Defaults to `False`: a warning each.
 
     Returns:
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
 
     Raises:
-        InputError: If a device or the algorithm is not available.
+        InputError: If a device or the algorithm is not available, or with
+            `strict` without a distribution.
 
     Example:
 
@@ -295,7 +300,7 @@ def strategy(
                 f"Received: num_replicas={num_replicas}, devices={devices}, "
                 f"shard={shard!r} and {distribution}; leave those out."
             )
-        layouts = Layouts(distribution)
+        layouts = Layouts(distribution, strict)
         if micro_batches != 1 and not layouts.divides_rows:
             raise InputError(
                 "micro_batches divides the rows of a batch, and this mesh has "
@@ -306,6 +311,11 @@ def strategy(
         devices = layouts.devices
         if worker is not None:
             num_replicas, devices = _of_each(devices, worker), None
+    elif strict:
+        raise InputError(
+            "strict is about the keys of a distribution's layout map. "
+            "Received: strict=True without a distribution; leave it out."
+        )
     made: MirroredStrategy | MultiWorkerMirroredStrategy
     if worker is not None:
         made = MultiWorkerMirroredStrategy(

@@ -33,6 +33,8 @@ class Layouts(Sharding):
     Args:
         distribution: `keras.distribution.Distribution`. Its methods
             `get_data_layout` and `get_variable_layout` are asked.
+        strict: Boolean, whether keys of its layout map that match nothing are
+            an error instead of a warning.
 
     Attributes:
         distribution: The distribution.
@@ -45,7 +47,9 @@ class Layouts(Sharding):
             layout of data.
     """
 
-    def __init__(self, distribution: Distribution) -> None:
+    def __init__(
+        self, distribution: Distribution, strict: bool = False
+    ) -> None:
         if not isinstance(distribution, ABSTRACT):
             raise InputError(
                 "A distribution must be a keras.distribution.DataParallel, "
@@ -66,6 +70,7 @@ class Layouts(Sharding):
         self.divides_rows = self._size(rows) > 1
         self._map = getattr(distribution, "_layout_map", None)
         self.divides_variables = self._divides_variables()
+        self._strict = strict
         self._checked = False
         self._warn_of_two_axes()
 
@@ -123,32 +128,42 @@ class Layouts(Sharding):
 
         Args:
             model: `keras.Model` with its variables.
+
+        Raises:
+            InputError: If there are such keys, with `strict`.
         """
         layouts = self._map
         if layouts is None or self._checked:
             return
-        self._checked = True
         paths = [variable.path for variable in model.variables]
         paths += [f"{one.path}/output" for one in model._flatten_layers()]
         found = {id(layouts[path]) for path in paths}
-        for key in layouts:
-            if id(layouts[key]) in found:
-                continue
-            partly = [path for path in paths if _occurs(key, path)]
-            nearest = partly or difflib.get_close_matches(key, paths, _NEAREST)
-            logging.warning(
-                "kerasmgpu: the key %r of the layout map matches no variable "
-                "and no output of the model %r.%s%s",
-                key,
-                model.name,
-                f" Nearest: {', '.join(map(repr, nearest[:_NEAREST]))}."
-                if nearest
-                else "",
-                f" Keras {keras.__version__} matches whole paths: use "
-                f"'.*{key}.*'."
-                if partly
-                else "",
+        lines = [
+            f"the key {key!r} of the layout map matches no variable and no "
+            f"output of the model {model.name!r}.{_nearest(key, paths)}"
+            for key in layouts
+            if id(layouts[key]) not in found
+        ]
+        if lines and self._strict:
+            raise InputError(
+                "\n".join(lines) + "\nCorrect or remove the keys, or leave out "
+                "strict=True to train with a warning: what they name stays whole"
             )
+        self._checked = True
+        for line in lines:
+            logging.warning("kerasmgpu: %s", line)
+
+
+def _nearest(key: str, paths: list[str]) -> str:
+    """Returns sentences on the paths that a key without match may mean."""
+    partly = [path for path in paths if _occurs(key, path)]
+    nearest = partly or difflib.get_close_matches(key, paths, _NEAREST)
+    named = ", ".join(map(repr, nearest[:_NEAREST]))
+    text = f" Nearest: {named}." if nearest else ""
+    if partly:
+        version = f"Keras {keras.__version__}"
+        text += f" {version} matches whole paths: use '.*{key}.*'."
+    return text
 
 
 def _occurs(key: str, path: str) -> bool:

@@ -76,8 +76,12 @@ def map_of(shape, names=("batch", "model")):
 
 
 def model_parallel(shape):
+    return model_parallel_of(map_of(shape))
+
+
+def model_parallel_of(layouts):
     return distribution.ModelParallel(
-        layout_map=map_of(shape), batch_dim_name="batch"
+        layout_map=layouts, batch_dim_name="batch"
     )
 
 
@@ -224,6 +228,19 @@ def test_keys_that_match_nothing_are_named_once(caplog):
         assert "matches whole paths: use '.*head/kern.*'" in lines[1]
 
 
+def test_with_strict_keys_that_match_nothing_are_an_error():
+    layouts = map_of((1, 2))
+    strict = model_parallel_of(layouts)
+    with kerasmgpu.strategy(distribution=strict, strict=True).scope():
+        built().fit(X, Y, verbose=0)
+    layouts["up/kernl"] = (None, "model")
+    with kerasmgpu.strategy(distribution=strict, strict=True).scope():
+        model = built()
+    for _ in range(2):  # Each time that it would train.
+        with pytest.raises(InputError, match="'up/kernl' .*\n.*strict=True"):
+            model.fit(X, Y, verbose=0)
+
+
 def test_two_axes_are_one_for_now(caplog):
     with caplog.at_level(logging.WARNING, "absl"):
         strategy = kerasmgpu.strategy(distribution=model_parallel((2, 2)))
@@ -242,6 +259,8 @@ def test_what_can_not_be_is_refused():
         kerasmgpu.strategy(distribution=given, shard="weights")
     with pytest.raises(InputError, match="has all rows on each device"):
         kerasmgpu.strategy(distribution=given, micro_batches=2)
+    with pytest.raises(InputError, match="strict=True without a distribution"):
+        kerasmgpu.strategy(num_replicas=1, strict=True)
     twice = distribution.DataParallel(devices=["cpu:0", "cpu:0"])
     with pytest.raises(InputError, match="different devices"):
         distribution.set_distribution(twice)
