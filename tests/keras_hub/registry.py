@@ -47,6 +47,8 @@ class Family:
         make: Function that makes its `Program`.
         float32: Why parts of it compute in float32, whatever Keras's `floatx`.
         precision: Keras's `floatx`; not every family knows float64.
+        layouts: Function that takes a `keras.distribution.DeviceMesh` with the
+            axes `"batch"` and `"model"`, and returns a `LayoutMap`, or `None`.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Family:
     make: Callable
     float32: str = ""
     precision: str = "float64"
+    layouts: Callable = lambda mesh: None
 
     @property
     def tolerance(self):

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +15,7 @@ from tests.models import measuring
 from tests.parity import harness
 
 REPLICAS = 3
-SETTINGS = ("plain", "weights", "generate", "bfloat16", "xla")
+SETTINGS = ("plain", "weights", "generate", "mesh", "bfloat16", "xla")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Run:
         jit_compile: Whether XLA compiles the steps.
         nudged: Whether each of the first weights is one unit in the last place
             off, in the precision of the model's least precise parts.
+        distribution: `keras.distribution.Distribution` that is set instead of
+            a strategy, or `None`.
     """
 
     policy: str
@@ -37,9 +40,12 @@ class Run:
     micro_batches: int = 1
     jit_compile: bool = False
     nudged: bool = False
+    distribution: Any = None
 
     def scope(self):
         """Where the model is built."""
+        if self.distribution is not None:
+            return self.distribution.scope()
         if self.num_replicas == 1:
             return contextlib.nullcontext()
         return kerasmgpu.MirroredStrategy(
@@ -93,6 +99,28 @@ class Family:
             for compiler, jit_compile in (("tf", False), ("xla", True))
         }
         return {"same": same, "in_parity": all(same.values())}
+
+    def mesh(self):
+        """Training, and tokens, with variables laid out over all devices."""
+        devices = [f"cpu:{number}" for number in range(REPLICAS)]
+        mesh = keras.distribution.DeviceMesh(
+            (1, REPLICAS), ("batch", "model"), devices
+        )
+        layouts = self._family.layouts(mesh)
+        if layouts is None:
+            return {"missing": "has no layouts", "in_parity": True}
+        distribution = keras.distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch"
+        )
+        many = dataclasses.replace(self._one, distribution=distribution)
+        result = self._compared(self._one, many)
+        one, laid_out = self.run(self._one)[1], self.run(many)[1]
+        assert any(hasattr(v.value, "parts") for v in laid_out.model.weights)
+        with distribution.scope():
+            tokens = generated(laid_out)
+        result["tokens_differ"] = not np.array_equal(generated(one), tokens)
+        result["in_parity"] &= not result["tokens_differ"]
+        return result
 
     def bfloat16(self):
         """Distances of mixed bfloat16 from float32, on one device and many."""

@@ -25,6 +25,9 @@ per family and a time-out per setting. It is not part of the tests' run.
 - **XLA**: `jit_compile=True`.
 - **generate**: the sharded, trained model continues three prompts with the
   tokens of one device, with and without XLA.
+- **mesh**: `keras.distribution.ModelParallel` with KerasHub's map of layouts (of
+  GPT-2, Megatron-LM's) on a mesh of (1, {replicas}): training, and the tokens of
+  `generate()`.
 - **bfloat16**: under `mixed_bfloat16`, the distance of all weights from those
   that one device trained in float32, over their updates; in brackets the same
   distance for one device under `mixed_bfloat16`.
@@ -61,6 +64,8 @@ def cell(result):
             text += f" ({result['nudged']:.0e})"
         if result["copies_differ"]:
             text += ", copies differ"
+        if result.get("tokens_differ"):
+            text += ", tokens differ"
     return text if result["in_parity"] else f"**{text}**"
 
 

@@ -21,6 +21,8 @@ def test_what_is_not_in_parity_is_bold():
     apart = {**close, "distance": 0.1, "nudged": 1e-9, "in_parity": False}
     assert table.cell(apart) == "**1e-01 (1e-09)**"
     assert table.cell({"error": "ValueError"}) == "**ValueError**"
+    continued = {**close, "tokens_differ": True, "in_parity": False}
+    assert table.cell(continued) == "**1e-09, tokens differ**"
     tokens = {"same": {"tf": True, "xla": False}, "in_parity": False}
     assert table.cell(tokens) == "**differs (xla)**"
 
@@ -30,9 +32,17 @@ def test_what_is_not_in_parity_is_bold():
     not all(map(importlib.util.find_spec, ("keras_hub", "keras_rs"))),
     reason="keras-hub or keras-rs is not installed",
 )
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_replicas_end_as_one_device(name):
+@pytest.mark.parametrize(
+    "name, chosen",
+    [
+        ("bert", ["plain", "weights"]),
+        ("gpt2", ["plain", "weights", "mesh"]),
+        ("gemma", ["mesh"]),
+        ("llama", ["mesh"]),
+    ],
+)
+def test_replicas_end_as_one_device(name, chosen):
     told = []
-    settings.records(name, ["plain", "weights"], told.append)
+    settings.records(name, chosen, told.append)
     ends = [result for result in told if "ends" in result]
     assert all(result.get("in_parity") for result in ends), ends

@@ -52,15 +52,44 @@ def guessed(backbone, task):
     )
 
 
-def language_model(name, prefix, float32="", precision="float64", **settings):
-    """Registers a family whose classes have a common prefix."""
+def gpt2_layouts(mesh):
+    """Megatron-LM's layout; KerasHub has none of GPT-2."""
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["token_embedding/embeddings"] = ("model", None)
+    layouts[".*(query|key|value)/kernel"] = (None, "model", None)
+    layouts[".*(query|key|value)/bias"] = ("model", None)
+    layouts[".*attention_output/kernel"] = ("model", None, None)
+    layouts[".*intermediate_dense/kernel"] = (None, "model")
+    layouts[".*intermediate_dense/bias"] = ("model",)
+    layouts[".*feedforward_output_dense/kernel"] = ("model", None)
+    return layouts
+
+
+def language_model(
+    name, prefix, float32="", precision="float64", layouts=None, **settings
+):
+    """Registers a family whose classes have a common prefix.
+
+    Without `layouts`, its layouts are those of the backbone, if that has any.
+    """
+
+    def of_backbone(mesh):
+        backbone = getattr(hub(), f"{prefix}Backbone")
+        own = getattr(backbone, "get_layout_map", lambda mesh: None)
+        return own(mesh)
 
     def make():
         backbone = getattr(hub(), f"{prefix}Backbone")(**settings)
         return guessed(backbone, getattr(hub(), f"{prefix}CausalLM"))
 
     make.__module__ = __name__
-    family(name, make, float32=float32, precision=precision)
+    family(
+        name,
+        make,
+        float32=float32,
+        precision=precision,
+        layouts=layouts or of_backbone,
+    )
 
 
 EXPERTS = dict(num_experts=4, top_k=2, moe_intermediate_dim=8)
@@ -76,7 +105,9 @@ LINEAR = dict(
 
 language_model("bloom", "Bloom", **{**HEADS, "num_heads": 4})
 language_model("falcon", "Falcon", num_attention_heads=2, **SMALL)
-language_model("gpt2", "GPT2", max_sequence_length=LENGTH, **HEADS)
+language_model(
+    "gpt2", "GPT2", layouts=gpt2_layouts, max_sequence_length=LENGTH, **HEADS
+)
 language_model(
     "gpt_neo_x",
     "GPTNeoX",
