@@ -25,7 +25,7 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload([__name__])
 
 
-def run(module, strategy="ours", select="", seconds=3600):
+def run(module, strategy="ours", select="", seconds=3600, checkout=None):
     """Runs the tests of a module.
 
     Args:
@@ -34,6 +34,7 @@ def run(module, strategy="ours", select="", seconds=3600):
             what the tests set themselves (`unskipped.py`).
         select: Expression as for `pytest -k`. Default: all tests.
         seconds: How long the process may take.
+        checkout: Folder in which modules are looked for first.
 
     Returns:
         The `outcomes`, `errors` and `numbers` of `plugin.UnderStrategy`; they
@@ -42,7 +43,8 @@ def run(module, strategy="ours", select="", seconds=3600):
     with tempfile.TemporaryDirectory() as folder:
         results, log = Path(folder) / "results", Path(folder) / "log"
         process = _processes.Process(
-            target=_run_here, args=(module, strategy, select, results, log)
+            target=_run_here,
+            args=(module, strategy, select, results, log, checkout),
         )
         process.start()
         process.join(seconds)
@@ -58,9 +60,11 @@ def run(module, strategy="ours", select="", seconds=3600):
         return {}, {}, {}
 
 
-def _run_here(module, strategy, select, results, log):
+def _run_here(module, strategy, select, results, log, checkout):
     """Runs the tests of a module in this process, and keeps what they did."""
     _print_to(log)
+    if checkout:
+        sys.path.insert(0, checkout)
     under_strategy = _plugin(strategy)
     # Neither the settings nor the conftest of the project are for these tests.
     options = ["--noconftest", "-c", os.devnull, "-p", "no:cacheprovider"]

@@ -51,6 +51,40 @@ def test_what_keras_skips_unless_on_jax_runs(capsys):
     assert distribution.run("no_such_test") == 1
 
 
+OF_HUB = """
+import keras, unittest
+
+class Test(unittest.TestCase):
+    def test_distribution(self):
+        if keras.backend.backend() != "jax":
+            self.skipTest("Needs the JAX backend.")
+        devices = keras.distribution.list_devices("CPU")
+        mesh = keras.distribution.DeviceMesh((1, 8), ("a", "b"), devices)
+        layouts = keras.distribution.LayoutMap(mesh)
+        layouts["d/kernel"] = (None, "b")
+        distribution = keras.distribution.ModelParallel(layout_map=layouts)
+        with distribution.scope():
+            dense = keras.layers.Dense(5, name="d")
+            dense.build((None, 2))
+        self.assertEqual(tuple(dense.kernel.value.sharding.spec), (None, "b"))
+
+    def test_other(self):
+        self.fail()
+"""
+
+
+@pytest.mark.slow
+def test_tests_of_a_checkout_of_keras_hub_run(tmp_path, capsys, monkeypatch):
+    module, *_ = distribution.MODULES_OF_HUB
+    monkeypatch.setattr(distribution, "MODULES_OF_HUB", [module])
+    file = tmp_path.joinpath(*module.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True)
+    file.write_text(OF_HUB)
+    assert distribution.run(keras_hub=tmp_path) == 0
+    assert f"{module}: 1 of 1 tests pass" in capsys.readouterr().out
+    assert distribution.run("test_other", tmp_path) == 1
+
+
 def test_files_are_found_by_group_and_by_name():
     assert TRAINER in files.modules()
     assert TRAINER in files.modules(["trainers"])

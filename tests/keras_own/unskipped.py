@@ -7,6 +7,7 @@ expect. The files are those of Keras's wheel, unchanged.
 
 import sys
 import types
+import unittest
 
 import keras
 from keras.src.backend import distribution_lib as backend
@@ -52,6 +53,10 @@ class Unskipped(UnderStrategy):
         folder.__path__ = [str(files.source() / "backend" / "jax")]
         sys.modules[folder.__name__] = folder
         sys.modules.update(_stand_in())
+        skip = unittest.TestCase.skipTest
+        unittest.TestCase.skipTest = lambda test, reason: (
+            None if "jax" in reason.lower() else skip(test, reason)
+        )
 
     def pytest_collection_modifyitems(self, session, config, items):
         left_out = [item for item in items if item.name in OF_JAX_ALONE]
