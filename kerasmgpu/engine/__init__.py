@@ -15,6 +15,7 @@
     seams.py                 registers and installs patches
     xla_cache.py             keeps what XLA compiles for the next start
     xla_process.py           TensorFlow's folder of programs in this process
+    xla_machine.py           the first worker of a machine compiles for the others
     xla_files.py             the user's folder of programs, kept between starts
     xla_versions.py          what compiled programs depend on
     compiled_ahead.py        folders that `kerasmgpu compile` has filled

@@ -14,16 +14,17 @@ import pathlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 from absl import logging
 
-from kerasmgpu.engine import compiled_ahead, xla_process
+from kerasmgpu.engine import compiled_ahead, xla_machine, xla_process
 from kerasmgpu.engine.private_names import tf_session
 from kerasmgpu.engine.xla_files import XlaFiles
 from kerasmgpu.engine.xla_process import XlaProcess
-from kerasmgpu.engine.xla_versions import versions
+from kerasmgpu.engine.xla_versions import digest, versions
 from kerasmgpu.errors import InputError
 
 Chosen = str | os.PathLike[str] | bool | None
@@ -87,11 +88,27 @@ def prepare() -> None:
     _process = XlaProcess(folder)
 
 
+class Together(NamedTuple):
+    """Workers that write one function at the same time.
+
+    Attributes:
+        levels: Mapping from functions that this worker will compile to the
+            lowest level of their clusters.
+        gather: Function that all-gathers numbers; see `job.workers.gather`.
+        host: Name of this worker's host device.
+    """
+
+    levels: Mapping[str, int]
+    gather: Callable[[Sequence[float]], np.ndarray]
+    host: str
+
+
 def expect(
     functions: Collection[str],
     chosen: Chosen,
     on_gpus: bool,
-) -> bool:
+    together: Together | None = None,
+) -> Mapping[str, str] | None:
     """Gives TensorFlow what earlier starts have compiled of some functions.
 
     Args:
@@ -99,14 +116,50 @@ def expect(
         chosen: The folder to keep them in, `False` for none, or `None` for
             that of `KERASMGPU_XLA_CACHE`, by default in the user's cache folder.
         on_gpus: Whether replicas run on GPUs.
+        together: `Together`, if all workers of a job call this function now;
+            it is a collective then.
 
     Returns:
-        Boolean, whether what one device compiles will be loaded by others.
+        `None` unless what one device compiles will be loaded by others; else
+        the functions that another worker of this machine compiles, each with the
+        name of the queue that says when it has.
 
     Raises:
         InputError: If `kerasmgpu compile` has filled the folder, and nothing
             there is for this version of TensorFlow on these devices.
     """
+    try:
+        others_load = _expect(functions, chosen, on_gpus)
+    except InputError:
+        _compiler(on_gpus, together)  # The others wait for it.
+        raise
+    compiler = _compiler(on_gpus, together)
+    if compiler is not None and _process is not None:
+        left = compiler.levels.keys() - _process.done
+        compiler = compiler._replace(levels=dict.fromkeys(left, 0))
+        if left:
+            host = together.host if together else ""
+            return xla_machine.Awaited(compiler, _process, host).queues
+    return {} if others_load else None
+
+
+def _compiler(
+    on_gpus: bool, together: Together | None
+) -> xla_machine.Compiler | None:
+    """Returns who compiles for this worker, if another one does; collective."""
+    if together is None:
+        return None
+    folder = ""
+    if _process is not None and (_keeps_of_gpus or not on_gpus):
+        folder = str(_process.folder)
+    own = xla_machine.Compiler(
+        folder, digest(versions(on_gpus)), dict(together.levels)
+    )
+    return xla_machine.awaited(own, xla_machine.exchange(own, together.gather))
+
+
+def _expect(functions: Collection[str], chosen: Chosen, on_gpus: bool) -> bool:
+    """Whether what one device compiles will be loaded by others."""
     if not functions or _why_not == "":
         return _is_users and bool(functions)
     if on_gpus and not _keeps_of_gpus:

@@ -18,6 +18,7 @@ from collections.abc import Collection
 
 from absl import logging
 
+from kerasmgpu.atomic_files import TEMPORARY
 from kerasmgpu.engine import exit_waits
 from kerasmgpu.engine.xla_files import XlaFiles, function_in
 
@@ -27,7 +28,8 @@ NAME = "kerasmgpu_xla_"
 LEAST_FREE = 256 << 20
 """Bytes that must be free where TensorFlow writes."""
 
-_LOCK = ".lock"
+LOCK = ".lock"
+"""File that a folder's process has locked, as long as it lives."""
 
 _SECONDS = 2.0
 """Between two looks for new files."""
@@ -93,6 +95,33 @@ class XlaProcess:
             )
             self._thread.start()
         return self._number > 0
+
+    @property
+    def done(self) -> set[str]:
+        """Functions of which this process has a program."""
+        with self._copying:
+            return set(self._done)
+
+    def take(self, file: pathlib.Path, function: str) -> None:
+        """Gives TensorFlow a program that another process has compiled.
+
+        Args:
+            file: Path of the program, in the folder of that process.
+            function: Name of its function.
+        """
+        with self._copying:
+            self._known.add(file.name)
+            self._done.add(function)
+            self._waiting.discard(function)
+        own = self.folder / file.name
+        try:
+            with contextlib.suppress(FileExistsError):
+                # One that is kept already is a link, and becomes another one.
+                os.link(file, own, follow_symlinks=False)
+        except OSError:  # On another file system.
+            copy = own.with_name(f"{TEMPORARY}{file.name}")
+            shutil.copyfile(file, copy)
+            os.replace(copy, own)
 
     def _watch(self) -> None:
         while not self._stop.wait(_SECONDS):
@@ -183,14 +212,14 @@ def new_folder() -> pathlib.Path | None:
 
 def locked(folder: pathlib.Path) -> int:
     """Locks a folder for as long as this process lives."""
-    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 
 
 def remove_abandoned(parent: pathlib.Path) -> None:
     """Removes folders of processes of this user that were killed."""
-    for lock in parent.glob(f"{NAME}*/{_LOCK}"):
+    for lock in parent.glob(f"{NAME}*/{LOCK}"):
         try:
             descriptor = os.open(lock, os.O_RDWR)
         except OSError:  # Another user's, or just removed.

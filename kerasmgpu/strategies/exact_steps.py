@@ -5,7 +5,7 @@ import functools
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -257,12 +257,25 @@ class ExactSteps(_Strategy):
             if self.micro_batches == "auto"
             else int(self.micro_batches),
             repeats=self.micro_batches == "auto",
-            before_compiling=lambda functions: xla_cache.expect(
-                functions,
-                self.xla_cache,
-                any("GPU" in name for name in self.extended.worker_devices),
-            ),
+            before_compiling=self._before_compiling,
         )
+
+    def _before_compiling(
+        self, functions: Collection[str], levels: Mapping[str, int] | None
+    ) -> Mapping[str, str] | None:
+        """See `partitioner.runtime.program.BeforeCompiling`."""
+        together = None
+        if levels is not None:
+            together = xla_cache.Together(
+                levels,
+                functools.partial(workers.gather, self),
+                self.replicas.mesh.host,
+            )
+        on_gpus = any("GPU" in name for name in self.extended.worker_devices)
+        with tf.init_scope():
+            return xla_cache.expect(
+                functions, self.xla_cache, on_gpus, together
+            )
 
     def execution(
         self,

@@ -1,11 +1,13 @@
 """XLA compilation of partitioned functions."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from kerasmgpu.partitioner.lowering import first_run
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
@@ -241,7 +243,7 @@ def test_the_first_run_compiles_on_one_device_after_the_other():
         return tf.reduce_sum(tf.sin(x) * 2.0, 0)
 
     partitioned = Partitioned(
-        step, REPLICAS, jit_compile=True, before_compiling=bool
+        step, REPLICAS, jit_compile=True, before_compiling=lambda *_: {}
     )
     written = partitioned.program((tf.TensorSpec(x.shape),)).written()
     calls = {
@@ -259,12 +261,37 @@ def test_the_first_run_compiles_on_one_device_after_the_other():
     np.testing.assert_array_equal(first, second)
 
 
+def test_what_another_process_compiles_is_waited_for():
+    x = tf.random.stateless_normal([6, 3, 4], seed=(1, 2))
+    queues = {}
+
+    def before_compiling(functions, levels):
+        queues.update((name, first_run.queue_name(name)) for name in functions)
+        return queues
+
+    partitioned = Partitioned(
+        lambda x: tf.reduce_sum(tf.sin(x) * 2.0, 0),
+        REPLICAS,
+        jit_compile=True,
+        before_compiling=before_compiling,
+    )
+    found = []
+    thread = threading.Thread(target=lambda: found.append(partitioned(x)))
+    thread.start()
+    thread.join(1.0)
+    assert queues and not found
+    for queue in queues.values():
+        first_run.release(queue, HOST)
+    thread.join(30.0)
+    np.testing.assert_array_equal(partitioned(x), found[0])
+
+
 def test_a_random_state_is_that_of_one_function():
     partitioned = Partitioned(
         lambda x: tf.sin(x) * 2.0 + tf.random.normal(tf.shape(x)),
         REPLICAS,
         jit_compile=True,
-        before_compiling=bool,
+        before_compiling=lambda *_: {},
     )
     written = partitioned.program((tf.TensorSpec([6, 2]),)).written()
     assert written.lowered.clusters and written.first is None

@@ -312,16 +312,16 @@ class CollectiveReplicas(VariableCollectives):
             table = self._all_gather([*numbers, *padding])
         return set.intersection(*(set(map(int, row)) for row in table)) - {-1}
 
-    def compare(self, build: Function, name: str) -> None:
+    def compare(self, build: Function, name: str) -> bool:
         collectives = build.keep("collectives", list)
         mesh = self.mesh
         if self._all_gather is None or mesh.num_workers == 1 or not collectives:
-            return  # No collectives: nothing to compare between workers.
+            return False  # Nothing to compare between workers.
         hashes = [_hash(collective) for collective in collectives]
         with tf.init_scope():
             summaries = self._all_gather([len(hashes), _hash(hashes)])
             if np.all(summaries == summaries[0]):
-                return
+                return True
             longest = int(summaries[:, 0].max())
             table = self._all_gather(hashes + [-1] * (longest - len(hashes)))
         number = int(np.argmax(np.any(table != table[0], 0)))

@@ -2,18 +2,49 @@
 
 All devices would miss what XLA has compiled at the same time. TensorFlow keeps
 compiled functions for other devices of the same type, so in a first run each
-replica's cluster waits for the one before, which is the same function.
+replica's cluster waits for the one before, which is the same function. Where
+another process compiles a function, its clusters wait for an element of a queue:
+that takes no thread of TensorFlow's, which may be few.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 
+import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from kerasmgpu.partitioner.ir.lowered import Cluster
+from kerasmgpu.partitioner.step.definitions import set_attributes
+
+_numbers = itertools.count()
+
+
+def queue_name(function: str) -> str:
+    """Returns a new name of a queue that clusters of a function wait for."""
+    return f"{function}_{next(_numbers)}"
+
+
+def release(queue: str, host: str) -> None:
+    """Ends the wait for a queue, which may begin later."""
+    with tf.device(host):
+        tf.raw_ops.QueueEnqueueV2(handle=_queue(queue), components=[True])
+
+
+def is_released(queue: str, host: str) -> bool:
+    """Whether the wait for a queue has ended."""
+    with tf.device(host):
+        return bool(tf.raw_ops.QueueSizeV2(handle=_queue(queue)))
+
+
+def _queue(name: str) -> tf.Tensor:
+    return tf.raw_ops.FIFOQueueV2(component_types=[tf.bool], shared_name=name)
 
 
 def in_turns(
-    function: function_pb2.FunctionDef, clusters: Sequence[Cluster]
+    function: function_pb2.FunctionDef,
+    clusters: Sequence[Cluster],
+    queues: Mapping[str, str],
+    host: str,
 ) -> function_pb2.FunctionDef | None:
     """Returns a function whose devices compile one after the other.
 
@@ -23,16 +54,22 @@ def in_turns(
     Args:
         function: `FunctionDef` of all replicas.
         clusters: Its clusters.
+        queues: Maps functions that another process compiles to the names of
+            the queues that their clusters wait for.
+        host: Name of the device of the queues.
 
     Returns:
-        `FunctionDef` of another name, or `None` where no two clusters are equal.
+        `FunctionDef` of another name, or `None` where no cluster waits.
     """
-    before: dict[str, str] = {}
+    before: dict[str, list[str]] = {}
     last: dict[tuple[int, str], str] = {}
     for cluster in clusters:
         key = cluster.level, cluster.function
-        if key in last:
-            before[cluster.call] = last[key]
+        waits = [f"^{last[key]}"] if key in last else []
+        if cluster.function in queues:
+            waits.append(f"^awaits_{queues[cluster.function]}")
+        if waits:
+            before[cluster.call] = waits
         last[key] = cluster.call
     if not before:
         return None
@@ -40,6 +77,27 @@ def in_turns(
     made.CopyFrom(function)
     made.signature.name += "_first"
     for node in made.node_def:
-        if node.name in before:
-            node.input.append(f"^{before[node.name]}")
+        node.input.extend(before.get(node.name, ()))
+    for one in {cluster.function for cluster in clusters} & queues.keys():
+        _add_wait(made, queues[one], host)
     return made
+
+
+def _add_wait(
+    function: function_pb2.FunctionDef, queue: str, host: str
+) -> None:
+    """Adds a node that ends when a queue has an element, which it takes."""
+    types = {"component_types": [tf.bool]}
+    handle = function.node_def.add(
+        name=f"queue_{queue}", op="FIFOQueueV2", device=host
+    )
+    settings = {"capacity": -1, "shared_name": queue, "container": ""}
+    set_attributes(handle, {**types, **settings})
+    handle.attr["shapes"].list.SetInParent()
+    taken = function.node_def.add(
+        name=f"awaits_{queue}",
+        op="QueueDequeueV2",
+        input=[f"{handle.name}:handle:0"],
+        device=host,
+    )
+    set_attributes(taken, {**types, "timeout_ms": -1})

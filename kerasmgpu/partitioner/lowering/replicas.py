@@ -378,7 +378,7 @@ class Replicas:
         """
         return computed
 
-    def compare(self, build: Function, name: str) -> None:
+    def compare(self, build: Function, name: str) -> bool:
         """Raises `InputError` if workers write different collectives.
 
         Such collectives would deadlock, or sum values that don't correspond.
@@ -386,7 +386,11 @@ class Replicas:
         Args:
             build: The `Function`, with all nodes written.
             name: Name of the traced function.
+
+        Returns:
+            Boolean, whether workers have been compared: all of them are here.
         """
+        return False
 
     def _sum(
         self, build: Function, parts: Sequence[Sequence[Reference]]

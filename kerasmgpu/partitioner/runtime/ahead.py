@@ -7,6 +7,7 @@ their arguments. With such arguments the thread calls each cluster, alone.
 """
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.lowered import Cluster
+from kerasmgpu.partitioner.lowering import first_run
 from kerasmgpu.partitioner.runtime.execution import without_grappler
 from kerasmgpu.partitioner.runtime.noting import Noting
 from kerasmgpu.partitioner.runtime.program import Emitted, Program
@@ -21,6 +23,8 @@ from kerasmgpu.partitioner.runtime.written import Written
 
 MOST_SHAPES = 4
 """Shapes of batches that are compiled for; others run in the noting form."""
+
+_POLL_SECONDS = 0.1
 
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of a step's inputs."""
@@ -166,6 +170,7 @@ class Ahead:
         )
         if key in self._compiled:
             return
+        self._wait_for(cluster.function)
         with tf.device(cluster.device):
             arguments = [
                 tf.constant(one)
@@ -175,6 +180,15 @@ class Ahead:
             ]
         self._noting.alone(cluster)(arguments)
         self._compiled.add(key)
+
+    def _wait_for(self, function: str) -> None:
+        """Waits while another worker of this machine compiles a function."""
+        queue = self._program.queues.get(function)
+        host = self._program.replicas.mesh.host
+        while queue and not self._is_stopped:
+            if first_run.is_released(queue, host):
+                return
+            time.sleep(_POLL_SECONDS)
 
 
 class _Guarded:

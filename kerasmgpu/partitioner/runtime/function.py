@@ -4,7 +4,6 @@ import contextlib
 import weakref
 from collections.abc import (
     Callable,
-    Collection,
     Hashable,
     Iterable,
     Sequence,
@@ -17,7 +16,7 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
-from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.program import BeforeCompiling, Program
 from kerasmgpu.partitioner.runtime.tracing import (
     Trace,
     without_garbage_collection,
@@ -61,7 +60,7 @@ class Partitioned:
         compute_time: "ComputeTime | None" = None,
         micro_batches: int = 1,
         repeats: bool = False,
-        before_compiling: Callable[[Collection[str]], bool] | None = None,
+        before_compiling: BeforeCompiling | None = None,
     ) -> None:
         self.micro_batches = micro_batches
         self._repeats = repeats

@@ -67,6 +67,15 @@ class Emitted:
     types: list[tf.DType]
 
 
+BeforeCompiling = Callable[
+    [Collection[str], Mapping[str, int] | None], Mapping[str, str] | None
+]
+"""Is told the names of functions that XLA will compile. If all workers of a job
+write the function at that time, it is also told the levels of its clusters, and
+may call collectives. Returns `None` unless devices load what another one has
+compiled; else what `first_run.in_turns` takes as `queues`."""
+
+
 class Program:
     """Plans a trace for the replicas, and writes its functions on demand.
 
@@ -87,9 +96,8 @@ class Program:
             when everything else is computed; see `out_of_memory.py`.
         log: Function `(program, written)` that is called when a function is
             written, or `None`.
-        before_compiling: Function that is told the names of functions that XLA
-            will compile, before it does, or `None`. It returns whether devices
-            load what another one has compiled.
+        before_compiling: `BeforeCompiling`, which is called before XLA
+            compiles, or `None`.
     """
 
     def __init__(
@@ -102,7 +110,7 @@ class Program:
         first_batch: Sequence[Sequence[int | None]] | None = None,
         in_more_parts: "Callable[[int], Program] | None" = None,
         log: "Callable[[Program, Written], None] | None" = None,
-        before_compiling: Callable[[Collection[str]], bool] | None = None,
+        before_compiling: BeforeCompiling | None = None,
     ) -> None:
         self.trace = trace
         self.in_more_parts = in_more_parts
@@ -114,6 +122,7 @@ class Program:
         self._compute_time = compute_time
         self._log = log
         self._before_compiling = before_compiling
+        self.queues: Mapping[str, str] = {}
         self._kinds: dict[Tensor, Kind] = {}
         self._handles: dict[Tensor, list[tf.Tensor]] = {}
         self._written: dict[bool, Written] = {}
@@ -379,7 +388,7 @@ class Program:
             with_outputs: See `written`.
         """
         build, lowered = emitted.build, emitted.build.program
-        self.replicas.compare(build, self.trace.name)
+        are_together = self.replicas.compare(build, self.trace.name)
         library = build.library
         for one in lowered.programs():
             for cluster in one.clusters:
@@ -392,7 +401,7 @@ class Program:
             emitted.widths,
             with_outputs,
             lowered,
-            self._in_turns(library[-1], lowered),
+            self._in_turns(library[-1], lowered, are_together),
         )
         self.trace.dump("write", lambda: "\n".join(map(str, library)))
         if self._log is not None:
@@ -400,17 +409,31 @@ class Program:
         return written
 
     def _in_turns(
-        self, function: function_pb2.FunctionDef, lowered: Lowered
+        self,
+        function: function_pb2.FunctionDef,
+        lowered: Lowered,
+        are_together: bool,
     ) -> function_pb2.FunctionDef | None:
         """The function of the first run, if it is another; see `first_run.py`."""
-        compiled = self.trace.compiled.keys()
-        if self._before_compiling is None or not self._before_compiling(
-            compiled
-        ):
+        if self._before_compiling is None:
             return None
-        if self._is_beside or self.has_random_state:
-            return None  # The other function would have another state.
-        return in_turns(function, lowered.clusters)
+        levels: dict[str, int] = {}
+        for cluster in lowered.clusters:
+            levels.setdefault(cluster.function, cluster.level)
+            levels[cluster.function] = min(
+                levels[cluster.function], cluster.level
+            )
+        # Another function would have another random state.
+        may_wait = self._jit_compile and not self.has_random_state
+        queues = self._before_compiling(
+            self.trace.compiled.keys(),
+            levels if are_together and may_wait else None,
+        )
+        self.queues = queues or {}
+        if queues is None or self._is_beside or self.has_random_state:
+            return None
+        host = self.replicas.mesh.host
+        return in_turns(function, lowered.clusters, queues, host)
 
 
 def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:
