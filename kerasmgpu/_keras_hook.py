@@ -4,8 +4,9 @@ Programs import Keras and kerasmgpu in any order, and kerasmgpu imports neither
 Keras nor TensorFlow by itself. So a finder on `sys.meta_path` waits for the one
 module of Keras that knows all others concerned, and completes it right after it
 has run: with the functions that Keras asks its backend for, with checks of
-layouts, and with calls of `strategies.distributions.follow` when the
-distribution of a thread changes. What is called imports its module then.
+layouts, with what `Distribution` has in another version of Keras only, and with
+calls of `strategies.distributions.follow` when the distribution of a thread
+changes. What is called imports its module then.
 
 With another backend of Keras nothing is changed. Checked on Keras 3.10 and 3.15;
 `tests/_keras/test_distribution_hook.py` fails if one of the names is gone.
@@ -87,8 +88,43 @@ def complete(module: Any) -> None:
         (module.LayoutMap, "__setitem__", "set_layout"),
     ):
         setattr(owner, name, _forward(ours, getattr(owner, name)))
+    complete_class(module.Distribution)
     _wrap(module.global_state.set_global_attribute, _set_global_attribute)
     _wrap(module.global_state.clear_session, _clear_session)
+
+
+def complete_class(distribution: Any) -> None:
+    """Gives `Distribution` what programs for any version of Keras shard data by.
+
+    A job is one process for Keras, so there is one shard, and data sets stay
+    what they are. Keras 3.16 has no `distribute_dataset`, 3.15 no
+    `num_data_shards`, and 3.10 neither `num_processes` nor `data_shard_id`. A
+    distribution of the user's own needs no `num_model_replicas` for them.
+
+    Args:
+        distribution: The class `Distribution`.
+    """
+    if not hasattr(distribution, "num_processes"):
+        distribution.num_processes = 1
+    if not hasattr(distribution, "distribute_dataset"):
+        distribution.distribute_dataset = lambda self, dataset: dataset
+    for name, number in (("num_data_shards", 1), ("data_shard_id", 0)):
+        keras_own = getattr(distribution, name, None)
+        setattr(distribution, name, _in_one_process(number, keras_own))
+
+
+def _in_one_process(number: int, keras_own: property | None) -> property:
+    """Returns a property: a number in one process, Keras's in several.
+
+    There are several only where Keras's own tests pretend so.
+    """
+
+    def get(self: Any) -> Any:
+        if keras_own is None or self.num_processes == 1:
+            return number
+        return keras_own.__get__(self)
+
+    return property(get)
 
 
 def _forward(name: str, *first: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ import types
 
 import keras
 import pytest
+import tensorflow as tf
 
 from kerasmgpu import _keras_hook
 
@@ -115,3 +116,56 @@ def test_another_backend_is_left_alone(backend):
     module = types.SimpleNamespace(distribution_lib=backend)
     _keras_hook.complete(module)
     assert vars(module) == {"distribution_lib": backend}
+
+
+class Of310:
+    """`Distribution` of Keras 3.10, whose processes are private."""
+
+    def distribute_dataset(self, dataset):
+        return dataset
+
+
+class Of316:
+    """`Distribution` of Keras 3.16, whose subclasses count model replicas."""
+
+    num_processes = 1
+
+    @property
+    def num_data_shards(self):
+        raise NotImplementedError
+
+    data_shard_id = num_data_shards
+
+
+@pytest.mark.parametrize("of_version", [Of310, Of316])
+def test_programs_for_any_version_of_keras_shard_nothing(of_version):
+    class Distribution(of_version):
+        pass
+
+    _keras_hook.complete_class(Distribution)
+    shards_nothing(type("Own", (Distribution,), {})())
+
+
+def test_distributions_of_the_installed_keras_shard_nothing():
+    base = keras.distribution.DataParallel.__base__
+    mesh = keras.distribution.DeviceMesh((1,), ("batch",), ["cpu:0"])
+    shards_nothing(keras.distribution.DataParallel(auto_shard_dataset=False))
+    shards_nothing(type("Own", (base,), {})(mesh))
+
+
+def shards_nothing(distribution):
+    assert (distribution.num_processes, distribution.num_data_shards) == (1, 1)
+    assert distribution.data_shard_id == 0
+    data = tf.data.Dataset.range(2)
+    assert distribution.distribute_dataset(data) is data
+
+
+def test_several_processes_are_keras_s():
+    """Its own tests pretend to have them."""
+
+    class Distribution:
+        num_processes = 2
+        num_data_shards = property(lambda self: 3)
+
+    _keras_hook.complete_class(Distribution)
+    assert Distribution().num_data_shards == 3
