@@ -342,7 +342,23 @@ def strategy(
         )
     if layouts is not None:
         made.lay_out(layouts)
+        _say_what_workers_read(made)
     return made
+
+
+def _say_what_workers_read(strategy: ExactSteps) -> None:
+    """Warns a job of a distribution whose data may be sharded already."""
+    shards = getattr(strategy.distribution, "auto_shard_dataset", True)
+    if strategy.num_workers > 1 and strategy.is_first_worker and not shards:
+        logging.warning(
+            "kerasmgpu: all %d workers must read the same batches, those of "
+            "one device; each takes its rows of them. Data that are sharded "
+            "by the distribution's num_processes (1) and data_shard_id (0) "
+            "are. Received: auto_shard_dataset=False; on a mesh that "
+            "divides rows, data that are sharded by something else need "
+            "`options.experimental_distribute.auto_shard_policy` OFF.",
+            strategy.num_workers,
+        )
 
 
 def _of_each(devices: Sequence[str], worker: cluster.Worker) -> int:

@@ -409,18 +409,23 @@ class ExactSteps(_Strategy):
 
         All workers read the whole data set and take their rows of each batch,
         unless it reads at least as many files as there are workers: then
-        `tf.data` shards the files over the workers.
+        `tf.data` shards the files over the workers, unless a
+        `keras.distribution` lays out the model.
 
         Args:
             dataset: `tf.data.Dataset` of global batches.
             in_order: Whether outputs must keep the order of the rows, as those
                 of `predict`; files are not sharded then.
         """
-        if not self.divides_rows or not feeds.are_all_rows(
-            dataset.element_spec
-        ):
+        if not self.divides_rows:
+            file_sharding.require_whole(dataset, self.num_workers)
             return Feed(dataset)
-        if not in_order and file_sharding.by_files(dataset, self.num_workers):
+        if not feeds.are_all_rows(dataset.element_spec):
+            return Feed(dataset)
+        # `keras.distribution` shards by rows, never by files.
+        if not in_order and file_sharding.by_files(
+            dataset, self.num_workers, self.distribution is None
+        ):
             # The epoch lasts until the worker with the most batches has ended.
             return Feed(
                 super().experimental_distribute_dataset(dataset),

@@ -1,0 +1,154 @@
+"""A case of `shared_program`: data that programs of `keras.distribution` feed.
+
+The argument is a key of `DISTRIBUTIONS`.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu import cluster
+
+ROWS, BATCH = 11, 4
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(ROWS, 5)).astype("float32")
+Y = RANDOM.normal(size=(ROWS, 1)).astype("float32")
+
+
+def run(strategy, name, _):
+    """Returns what `trained` returns, and an error for the rows of a worker."""
+    strategy()
+    distribution = DISTRIBUTIONS[name](keras.distribution.list_devices())
+    if name == "data":
+        return trained(distribution), ""
+    found = trained(distribution, skipped=SHARDED)
+    try:
+        weights(distribution, KINDS[SHARDED])
+    except kerasmgpu.InputError as error:
+        return found, str(error)
+
+
+def data_parallel(devices):
+    return keras.distribution.DataParallel(
+        devices=devices, auto_shard_dataset=False
+    )
+
+
+def model_parallel(devices):
+    mesh = keras.distribution.DeviceMesh(
+        (1, len(devices)), ("batch", "model"), devices
+    )
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["hidden/kernel"] = (None, "model")
+    return keras.distribution.ModelParallel(layout_map=layouts)
+
+
+DISTRIBUTIONS = {"data": data_parallel, "model": model_parallel}
+
+
+def trained(distribution=None, skipped=None):
+    """Returns the weights after two epochs of `KINDS` of data but one."""
+    return {
+        name: weights(distribution, make)
+        for name, make in KINDS.items()
+        if name != skipped
+    }
+
+
+def weights(distribution, make):
+    """Weights of a model that is trained in a distribution."""
+    keras.utils.set_random_seed(3)
+    keras.distribution.set_distribution(distribution)
+    try:
+        inputs = keras.Input((5,))
+        hidden = keras.layers.Dense(7, "tanh", name="hidden")(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1, name="end")(hidden))
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        model.fit(**make(distribution), epochs=2, verbose=0)
+        return model.get_weights()
+    finally:
+        keras.distribution.set_distribution(None)
+
+
+def batches():
+    for start in range(0, ROWS, BATCH):
+        yield X[start : start + BATCH], Y[start : start + BATCH]
+
+
+class Sequence(keras.utils.PyDataset):
+    def __len__(self):
+        return -(-ROWS // BATCH)
+
+    def __getitem__(self, index):
+        return list(batches())[index]
+
+
+def generator():
+    while True:
+        yield from batches()
+
+
+def dataset():
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH)
+
+
+def of_files():
+    """Batches of the rows of three files, one file after the other."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    paths = [os.path.join(folder, str(index)) for index in range(3)]
+    parts = np.split(np.concatenate([X, Y], 1), [2, 7])
+    for path, part in zip(paths, parts):
+        np.savetxt(path, part)
+    return tf.data.TextLineDataset(paths).map(row_of).batch(BATCH)
+
+
+def row_of(line):
+    values = tf.strings.to_number(tf.strings.split(line))
+    return tf.ensure_shape(values[:5], [5]), tf.ensure_shape(values[5:], [1])
+
+
+def sharded_by_hand(distribution):
+    """The shard of this process, as Keras numbers them."""
+    shards, shard = 1, 0
+    if distribution is not None:
+        shards, shard = distribution.num_processes, distribution.data_shard_id
+    rows = dataset().unbatch().shard(shards, shard)
+    return rows.batch(BATCH // shards)
+
+
+def sharded_by_worker(_):
+    """The rows of this worker, said to be sharded already."""
+    worker = cluster.from_environment()
+    shards, shard = (worker.num_workers, worker.index) if worker else (1, 0)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.OFF
+    )
+    rows = dataset().unbatch().shard(shards, shard)
+    return rows.batch(BATCH).with_options(options)
+
+
+def distributed_by_hand(distribution):
+    if distribution is None:
+        return dataset()
+    return distribution.distribute_dataset(dataset())
+
+
+SHARDED = "sharded by worker"
+KINDS = {
+    "arrays": lambda _: {"x": X, "y": Y, "batch_size": BATCH},
+    "a data set": lambda _: {"x": dataset()},
+    "files": lambda _: {"x": of_files()},
+    "a generator": lambda _: {"x": generator(), "steps_per_epoch": 3},
+    "a PyDataset": lambda _: {"x": Sequence()},
+    "sharded by hand": lambda one: {"x": sharded_by_hand(one)},
+    SHARDED: lambda one: {"x": sharded_by_worker(one)},
+    "distributed by hand": lambda one: {"x": distributed_by_hand(one)},
+}
