@@ -28,6 +28,7 @@ from kerasmgpu.strategies import strategy as strategy
 from kerasmgpu.strategies.functions import make_parallel as make_parallel
 from kerasmgpu.strategies.functions import partition as partition
 from kerasmgpu.strategies.input_speed import compare_input as compare_input
+from kerasmgpu.strategies.layout_report import layout_report as layout_report
 from kerasmgpu.verify import verify as verify  # The module that is called.
 
 __version__: str

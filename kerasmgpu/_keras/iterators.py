@@ -129,6 +129,26 @@ class EpochSteps(trainer_module.TFEpochIterator):
         return running if running.iterator is self else None
 
 
+def feed_of(model: Any, batch: tuple[Any, ...], rows: int) -> Any:
+    """Returns the `Feed` that `fit` has for arrays of one batch.
+
+    Args:
+        model: `keras.Model` under one of our strategies.
+        batch: `(x, y, sample_weight)`.
+        rows: Integer, rows of the batch.
+    """
+    x, y, sample_weight = batch
+    steps = EpochSteps(
+        model.distribute_strategy,
+        x=x,
+        y=y,
+        sample_weight=sample_weight,
+        batch_size=rows,
+        steps_per_execution=model.steps_per_execution,
+    )
+    return steps.feed
+
+
 def _most_batches(
     arguments: dict[str, Any], running: "fit.Fit | None"
 ) -> int | None:

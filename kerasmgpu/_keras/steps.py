@@ -132,14 +132,18 @@ class Steps:
         """The partitioned programs of the steps traced so far."""
         return self._partitioned.programs
 
-    def prepare(self, feed: Feed) -> None:
+    def prepare(self, feed: Feed) -> Program:
         """Creates the variables that the first step would create.
 
         Args:
             feed: The `Feed` of the steps.
+
+        Returns:
+            The `Program` of the step.
         """
         with self._strategy.scope():
-            self._program(feed, with_logs=True)
+            program, _ = self._program(feed, with_logs=True)
+        return program
 
     def _run_eagerly(self, iterator: Any) -> Any:
         outputs, is_over = None, True

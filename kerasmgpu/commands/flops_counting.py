@@ -3,7 +3,7 @@
 It is a child process, so that no parent imports TensorFlow.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import Any
 
 from kerasmgpu.commands import child_processes, user_errors
@@ -19,6 +19,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     # Imported here, so that errors name the user's function.
     from kerasmgpu.commands.traced_step import num_parameters, trace_job
     from kerasmgpu.flops.counting import count
+    from kerasmgpu.flops.step_flops import layers_in
 
     model, step = trace_job(job)
     flops, rows = count(step.program.trace.graph), step.rows
@@ -32,7 +33,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "flops_per_example": None if total is None else total / rows,
         "formula": flops.formula(),
         "by_dtype": flops.by_dtype(rows),
-        "layers": _layers(flops, set(_paths(model, model.name)), rows),
+        "layers": _layers(flops, dict(layers_in(model)), rows),
         "uncounted": dict(flops.uncounted.most_common()),
         "elementwise": dict(flops.elementwise.most_common()),
         "unknown": flops.unknown(),
@@ -45,7 +46,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
-def _layers(flops: Any, paths: set[str], rows: int) -> list[dict[str, Any]]:
+def _layers(
+    flops: Any, paths: Collection[str], rows: int
+) -> list[dict[str, Any]]:
     """A row for each layer, with its share of the model FLOPs."""
     from kerasmgpu.flops.step_flops import text, value
     from kerasmgpu.partitioner.step import sizes
@@ -69,13 +72,6 @@ def _layers(flops: Any, paths: set[str], rows: int) -> list[dict[str, Any]]:
         row["share"] = number(once) / whole if whole else None
         table.append(row)
     return table
-
-
-def _paths(layer: Any, path: str) -> Iterator[str]:
-    """Paths of a layer and all layers in it."""
-    yield path
-    for inner in layer._flatten_layers(recursive=False, include_self=False):
-        yield from _paths(inner, f"{path}/{inner.name}")
 
 
 if __name__ == "__main__":

@@ -168,6 +168,19 @@ def text(flops: SizeLike) -> str:
     )
 
 
+def layers_in(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields a model and all layers in it, each behind its path.
+
+    Args:
+        layer: `keras.Model` or layer.
+        path: Its path. Default: its name.
+    """
+    path = path or layer.name
+    yield path, layer
+    for inner in layer._flatten_layers(recursive=False, include_self=False):
+        yield from layers_in(inner, f"{path}/{inner.name}")
+
+
 def layer_of(operation: str, paths: Collection[str]) -> str:
     """Returns the path of the layer that an operation belongs to.
 

@@ -7,11 +7,10 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.callbacks import ThroughputLogger, local_devices
-from kerasmgpu.commands.flops_counting import _paths
 from kerasmgpu.commands.traced_step import trace_step
 from kerasmgpu.flops import trained_step
 from kerasmgpu.flops.counting import count
-from kerasmgpu.flops.step_flops import layer_of, value
+from kerasmgpu.flops.step_flops import layer_of, layers_in, value
 from kerasmgpu.hardware import data_sheets
 from tests.flops import closed_forms
 
@@ -49,7 +48,7 @@ def test_layer_of(operation, layer):
 
 def by_layer(flops, model):
     """`{layer: (forward, backward)}` of one row."""
-    paths = set(_paths(model, model.name))
+    paths = dict(layers_in(model))
     found = {}
     for path, products in flops.by_layer(paths).items():
         sums = [0, 0]

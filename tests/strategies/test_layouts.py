@@ -291,3 +291,15 @@ def test_megatrons_layout_sends_what_its_authors_count():
     assert {one["kind"] for one in sent} == {"all_reduce"}
     total = sum(one["bytes"] for one in sent)
     assert total == pytest.approx(5 * activations, rel=0.05)
+    report = kerasmgpu.layout_report(model, (X, Y))
+    assert [
+        layer.name
+        for layer in report.layers
+        if layer.combined["all_reduce"] >= activations
+    ] == [
+        "table",
+        "attention/value",
+        "attention/attention_output",
+        "up",
+        "down",
+    ]

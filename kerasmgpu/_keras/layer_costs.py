@@ -1,0 +1,178 @@
+"""Counts, for each layer, the bytes that a replica holds and sends."""
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu._keras import training_state
+from kerasmgpu.flops.step_flops import layer_of, layers_in
+from kerasmgpu.partitioner.runtime.report import bytes_of, communication
+
+if TYPE_CHECKING:
+    from kerasmgpu.partitioner.runtime.written import Written
+
+NO_LAYER = "outside of layers"
+"""Name of the entry for counters, metrics and the loss."""
+
+
+@dataclasses.dataclass
+class LayerCost:
+    """The bytes of a layer, on the replica that holds most.
+
+    Attributes:
+        name: String, the path of the layer in its model: `"block/up"`.
+        weights: Integer, bytes of its variables.
+        slots: Integer, bytes of the optimizer's variables for them.
+        whole: Integer, bytes of both on one device.
+        combined: Maps a collective, such as `"all_reduce"`, to the bytes of
+            the whole tensors that it combines in a step.
+        sent: Maps it to the bytes that each replica sends for that, in a ring.
+    """
+
+    name: str
+    weights: int = 0
+    slots: int = 0
+    whole: int = 0
+    combined: Counter[str] = dataclasses.field(default_factory=Counter)
+    sent: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
+def layer_costs(
+    model: keras.Model, written: "Written", rows: int, num_replicas: int
+) -> list[LayerCost]:
+    """Returns the cost of each layer that has variables or sends something.
+
+    Args:
+        model: `keras.Model` with all its variables.
+        written: `Written` of its training step.
+        rows: Integer, rows of a batch over all replicas.
+        num_replicas: Integer, replicas of all workers.
+
+    Returns:
+        List of `LayerCost` in the order of the model, what is outside of
+        layers last. Communication inside a loop counts once, and sizes that
+        are known only when the step runs count as 1.
+    """
+    layers = dict(layers_in(model))
+    found = {path: LayerCost(path.partition("/")[2] or path) for path in layers}
+    other, divided = LayerCost(NO_LAYER), set()
+    optimizers = {one.name for one in training_state.optimizers(model)}
+    for path, kind, variable in _variables(model, layers):
+        cost = found.get(path, other)
+        held = _held_bytes(variable, num_replicas)
+        setattr(cost, kind, getattr(cost, kind) + held)
+        cost.whole += _bytes(variable.shape, variable)
+        if _axis(variable) is not None:
+            divided.add(path)
+    for one, times in communication(written):
+        kind = one.name.partition(".")[0]
+        for tensor in one.sizes():
+            path = _path_of(tensor[0].node, layers, divided, optimizers)
+            cost = found.get(path, other)
+            combined = bytes_of(tensor, rows) * times
+            cost.combined[kind] += combined
+            cost.sent[kind] += in_a_ring(kind, combined, num_replicas)
+    costs = [*found.values(), other]
+    return [cost for cost in costs if cost.whole or cost.combined]
+
+
+def _path_of(
+    node: Any,
+    layers: Collection[str],
+    divided: Collection[str],
+    optimizers: set[str],
+) -> str:
+    """Returns the path of the layer whose value a node computes.
+
+    A gradient may be summed behind operations of the optimizer, such as the
+    product with the learning rate: then it is that of the nearest layer. Of
+    gradients that an `AddN` adds, those are sent that divided weights make.
+    """
+    nodes = [node]
+    for one in nodes:  # It grows.
+        path = layer_of(one.name, layers)
+        if path in layers:
+            return path
+        inputs = [tensor.node for tensor in one.inputs]
+        if one.type == "AddN":
+            inputs.sort(key=lambda i: layer_of(i.name, layers) not in divided)
+        elif optimizers.isdisjoint({path, re.sub(r"_\d+$", "", path)}):
+            continue
+        nodes += [each for each in inputs if each not in nodes]
+    return NO_LAYER
+
+
+def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
+    """Returns the bytes that each replica sends for a collective.
+
+    An all-reduce is a reduce-scatter and an all-gather, in each of which a
+    replica passes on all parts but one (Patarasuk and Yuan, "Bandwidth optimal
+    all-reduce algorithms for clusters of workstations", 2009).
+
+    Args:
+        kind: String, `"all_reduce"` or another collective.
+        num_bytes: Integer, bytes of the whole tensor.
+        num_replicas: Integer.
+
+    Example:
+
+    >>> in_a_ring("all_reduce", 400, 4), in_a_ring("all_gather", 400, 4)
+    (600, 300)
+    """
+    passes = 2 if kind == "all_reduce" else 1
+    return -(-passes * num_bytes * (num_replicas - 1) // num_replicas)
+
+
+def _variables(
+    model: keras.Model, layers: dict[str, Any]
+) -> Iterator[tuple[str, str, Any]]:
+    """Yields each variable with its layer's path and its part of `LayerCost`."""
+    owners = {
+        id(variable): (path, variable)
+        for path, layer in layers.items()  # Inner layers come later.
+        for variable in layer.variables
+    }
+    for path, variable in owners.values():
+        yield path, "weights", variable
+    names = {
+        variable.path.replace("/", "_"): path
+        for path, variable in owners.values()
+    }
+    slots = {
+        id(variable): variable
+        for optimizer in training_state.optimizers(model)
+        for variable in optimizer.variables
+        if id(variable) not in owners
+    }
+    for variable in slots.values():
+        *_, name = variable.path.split("/")
+        known = [one for one in names if name.startswith(f"{one}_")]
+        path = names[max(known, key=len)] if known else NO_LAYER
+        yield path, "slots", variable
+    for variable in model.metrics_variables:
+        if id(variable) not in owners:
+            yield NO_LAYER, "weights", variable
+
+
+def _held_bytes(variable: Any, num_replicas: int) -> int:
+    """Bytes of a variable on the replica that holds most of it."""
+    shape, axis = list(variable.shape), _axis(variable)
+    if axis is not None:
+        shape[axis] = -(-shape[axis] // num_replicas)
+    return _bytes(shape, variable)
+
+
+def _axis(variable: Any) -> int | None:
+    """The axis along which a variable is divided, or `None`."""
+    axis: int | None = getattr(variable.value, "shard_axis", None)
+    return axis
+
+
+def _bytes(shape: Any, variable: Any) -> int:
+    return math.prod(shape) * tf.as_dtype(variable.dtype).size

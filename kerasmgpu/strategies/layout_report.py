@@ -1,0 +1,130 @@
+"""Reports what a model's layout makes each device hold and send."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from kerasmgpu._keras import iterators
+from kerasmgpu._keras.layer_costs import LayerCost, layer_costs
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class LayoutReport:
+    """Bytes that each device holds, and sends in a training step, by layer.
+
+    `print(report)` shows a table.
+
+    Attributes:
+        model: String, the model's name.
+        num_replicas: Integer, replicas of all workers.
+        rows: Integer, rows of the batch over all replicas.
+        layers: List of `LayerCost`: name, bytes of `weights` and `slots` on the
+            device that holds most, bytes of both when they are `whole`, and
+            bytes `sent` by each replica, by collective.
+    """
+
+    model: str
+    num_replicas: int
+    rows: int
+    layers: list[LayerCost]
+
+    @property
+    def held(self) -> int:
+        """Bytes of all variables on the device that holds most."""
+        return sum(one.weights + one.slots for one in self.layers)
+
+    @property
+    def whole(self) -> int:
+        """Bytes of all variables on one device."""
+        return sum(one.whole for one in self.layers)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that each replica sends in a step."""
+        return sum(one.sent.total() for one in self.layers)
+
+    def __str__(self) -> str:
+        lines: list[tuple[str, ...]] = [
+            ("layer", "weights", "slots", "on one device", "sent", "by")
+        ]
+        for one in self.layers:
+            kinds = [kind.replace("_", "-") for kind in one.sent]
+            sums = one.weights, one.slots, one.whole, one.sent.total()
+            lines.append((one.name, *_numbers(sums), ", ".join(kinds)))
+        weights = sum(one.weights for one in self.layers)
+        slots = sum(one.slots for one in self.layers)
+        sums = weights, slots, self.whole, self.sent
+        lines.append(("all", *_numbers(sums), ""))
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        table = [
+            "  ".join(
+                [
+                    name.ljust(widths[0]),
+                    *(n.rjust(w) for n, w in zip(numbers, widths[1:])),
+                    by,
+                ]
+            ).rstrip()
+            for name, *numbers, by in lines
+        ]
+        head = (
+            f"{self.model}: bytes on each of {self.num_replicas} devices, and "
+            f"bytes that each sends in a step of {self.rows} rows"
+        )
+        return "\n".join([head, *table])
+
+
+def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
+    """Counts what a layout makes each device hold and send, before training.
+
+    The step is traced and partitioned as `fit` does it, and not run; a `fit` of
+    batches like this one then uses it. The figures are those of the program
+    that runs, for a ring of all replicas. In a job all workers must call it.
+
+    Args:
+        model: Compiled `keras.Model` that was built under a strategy of
+            kerasmgpu, or of `keras.distribution`.
+        batch: A global batch, as for `model.train_on_batch`: arrays `x`,
+            `(x, y)` or `(x, y, sample_weight)`.
+
+    Returns:
+        A `LayoutReport`.
+
+    Raises:
+        InputError: If the model was built elsewhere, isn't compiled, or runs
+            eagerly.
+
+    Example:
+
+    ```python
+    report = kerasmgpu.layout_report(model, (x[:256], y[:256]))
+    print(report)
+    ```
+    """
+    strategy = model.distribute_strategy
+    if not is_ours(strategy):
+        raise InputError(
+            "layout_report is for a model that was built under a strategy of "
+            "kerasmgpu or after keras.distribution.set_distribution. Received: "
+            f"model {model.name!r}, which was not"
+        )
+    if not model.compiled or model.run_eagerly:
+        raise InputError(
+            "layout_report counts the compiled training step. Received: model "
+            f"{model.name!r}, which is not compiled or has run_eagerly=True; "
+            "call model.compile() without it first"
+        )
+    given = keras.utils.unpack_x_y_sample_weight(batch)
+    rows = len(keras.tree.flatten(given[0])[0])
+    feed = iterators.feed_of(model, given, rows)
+    model.make_train_function()
+    program = model.train_function.prepare(feed)
+    replicas = strategy.num_replicas_in_sync
+    costs = layer_costs(model, program.written(), rows, replicas)
+    return LayoutReport(model.name, replicas, rows, costs)
+
+
+def _numbers(numbers: Any) -> list[str]:
+    return [f"{number:,}" for number in numbers]
