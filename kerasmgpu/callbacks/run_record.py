@@ -15,6 +15,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu import atomic_files
 from kerasmgpu._keras import xla_choice
+from kerasmgpu._keras.layer_costs import layer_costs
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
@@ -31,7 +32,7 @@ class RunRecord(MeasuringCallback):
     """Writes the files that `kerasmgpu report` shows into a folder.
 
     - `run.json`: model, optimizer, batch, devices, strategy, versions, bytes of
-      variables, and what replicas send in a step.
+      variables, and what replicas send in a step, by purpose and by layer.
     - `history.jsonl`: a line per epoch: `"epoch"` from 1, `"time"` of its end
       in seconds since 1970, `"seconds"` of its steps without compilation,
       `"wall_seconds"` since the last epoch's end, `"validation_seconds"`,
@@ -121,7 +122,21 @@ class RunRecord(MeasuringCallback):
             written = getattr(self.model.train_function, "written", None)
             if written is not None:
                 files.facts["sent_per_step"] = traffic.sent(written, rows)
+                files.facts["layers"] = self._layers(written, rows)
             self._write_facts()
+
+    def _layers(self, written: Any, rows: int) -> list[dict[str, Any]]:
+        """Returns the entry of `run.json` on what each layer costs."""
+        replicas = self.measurement.strategy.num_replicas_in_sync
+        return [
+            {
+                "layer": one.name,
+                "held": one.weights + one.slots,
+                "sent": one.sent.total(),
+                "by": list(one.sent),
+            }
+            for one in layer_costs(self.model, written, rows, replicas)
+        ]
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._files is not None and self._files.facts:

@@ -169,6 +169,19 @@ def sent(run: Run) -> dict[str, float]:
     return sums
 
 
+def layers(run: Run) -> dict[str, tuple[float, float, str]]:
+    """Bytes that each layer makes a replica hold and send, and by what."""
+    found = {}
+    for one in run.facts["layers"] if run.replicas > 1 else ():
+        kinds = one.get("by") if isinstance(one.get("by"), list) else ()
+        found[str(one.get("layer"))] = (
+            sum(finite([one.get("held")])),
+            sum(finite([one.get("sent")])),
+            ", ".join(str(kind).replace("_", "-") for kind in kinds),
+        )
+    return found
+
+
 def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     """Groups of runs that differ in their number of replicas only.
 

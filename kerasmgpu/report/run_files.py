@@ -25,6 +25,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "parameters": dict,
     "state_bytes": dict,
     "sent_per_step": list,
+    "layers": list,
     "global_batch_size": int,
     "epochs": int,
 }
@@ -151,9 +152,10 @@ def _read_run(folder: pathlib.Path) -> Run:
             run.problems.append(
                 f"run.json: {name} has an unexpected type; it is left out"
             )
-    facts["sent_per_step"] = [
-        one for one in facts.get("sent_per_step", ()) if isinstance(one, dict)
-    ]
+    for name in ("sent_per_step", "layers"):
+        facts[name] = [
+            one for one in facts.get(name, ()) if isinstance(one, dict)
+        ]
     run.facts = facts
     run.flags = _read(run, "flags.txt", _flags, {})
     by_epoch = {

@@ -4,7 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kerasmgpu.report import figures, units
-from kerasmgpu.report.html_parts import bar, chip, legend, missing, table
+from kerasmgpu.report.html_parts import (
+    bar,
+    chip,
+    details,
+    legend,
+    missing,
+    table,
+)
 from kerasmgpu.report.run_files import Run
 from kerasmgpu.report.svg_plots import Line, plot
 
@@ -173,7 +180,17 @@ def sent(runs: Sequence[Run]) -> str:
             "into run.json what they send, once the first epoch has ended."
         )
     caption = "What replicas send in a step"
-    return _breakdown(runs, found, order, units.data, caption)
+    text = _breakdown(runs, found, order, units.data, caption)
+    for run in runs:
+        rows = [
+            (name, units.data(held), units.data(passed), by or "–")
+            for name, (held, passed, by) in figures.layers(run).items()
+        ]
+        if rows:
+            title = f"Layers of {run.name}"
+            head = "layer", "a replica holds", "and sends in a step", "by"
+            text += details(title, table(head, rows, title))
+    return text
 
 
 def scaling(runs: Sequence[Run]) -> str:

@@ -108,6 +108,17 @@ def test_what_is_sent_are_gradients_moments_and_metrics(run):
     assert total == run[1].distribute_strategy.reduced_bytes_per_step
 
 
+def test_layers_hold_what_the_model_holds_and_send_what_it_sends(run):
+    facts = json.loads((run[0] / "run.json").read_text())
+    layers = facts["layers"]
+    held = sum(layer["held"] for layer in layers)
+    assert held == sum(facts["state_bytes"].values())
+    # Of two replicas, each sends as many bytes as the tensors have.
+    sent = sum(layer["sent"] for layer in layers)
+    assert sent == sum(one["bytes"] for one in facts["sent_per_step"])
+    assert all(layer["by"] == ["all_reduce"] for layer in layers)
+
+
 def test_histograms_count_the_steps(run):
     folder, *_ = run
     records = lines(folder / "steps.jsonl")

@@ -57,6 +57,15 @@ def facts(replicas=2, workers=1, **others):
                 "bytes": 3 << 10,
             },
         ],
+        "layers": [
+            {"layer": "up", "held": 5 << 20, "sent": 0, "by": []},
+            {
+                "layer": "down",
+                "held": 1 << 20,
+                "sent": 3 << 10,
+                "by": ["all_reduce", "all_gather"],
+            },
+        ],
         **others,
     }
 

@@ -45,6 +45,11 @@ def test_the_figures_are_those_of_the_files(three):
         ["run", "in all", "gradients, all-reduce", "statistics, all-reduce"],
         ["two", "4.003 MiB", "4 MiB (100 %)", "3 KiB (0.1 %)"],
     ]
+    assert found.tables["Layers of two"] == [
+        ["layer", "a replica holds", "and sends in a step", "by"],
+        ["up", "5 MiB", "0 B", "–"],
+        ["down", "1 MiB", "3 KiB", "all-reduce, all-gather"],
+    ]
     assert found.tables["Variables that a replica holds"] == [
         ["run", "in all", "weights", "optimizer", "others"],
         ["two", "12 MiB", "4 MiB (33 %)", "8 MiB (67 %)", "512 B (< 0.1 %)"],
@@ -131,6 +136,7 @@ def test_names_and_values_are_text(tmp_path):
         ({"run_json": samples.facts(devices=3)}, "devices has an unexpected"),
         ({"run_json": {"sent_per_step": [3, {}]}}, "One replica sends nothing"),
         ({"run_json": {"replicas": 2, "sent_per_step": [{}]}}, "None"),
+        ({"run_json": samples.facts(layers=[3, {"by": 3}])}, "Layers of"),
         ({"run_json": samples.facts(replicas=-5, workers=1)}, "autoencoder"),
         ({"run_json": {}, "steps_jsonl": [{"edges": 1}]}, "No steps.jsonl"),
         ({"run_json": {}, "devices_jsonl": [{"time": 1}]}, "Devices"),
