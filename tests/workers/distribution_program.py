@@ -4,6 +4,7 @@ The argument is a key of `DISTRIBUTIONS`.
 """
 
 import atexit
+import contextlib
 import os
 import shutil
 import tempfile
@@ -22,16 +23,20 @@ Y = RANDOM.normal(size=(ROWS, 1)).astype("float32")
 
 
 def run(strategy, name, _):
-    """Returns what `trained` returns, and an error for the rows of a worker."""
+    """Returns what `trained` returns, an error, and what the layers cost.
+
+    The error is that of the rows of a worker on a mesh that divides no rows.
+    """
     strategy()
     distribution = DISTRIBUTIONS[name](keras.distribution.list_devices())
+    costs = layer_costs(distribution)
     if name == "data":
-        return trained(distribution), ""
+        return trained(distribution), "", costs
     found = trained(distribution, skipped=SHARDED)
     try:
         weights(distribution, KINDS[SHARDED])
     except kerasmgpu.InputError as error:
-        return found, str(error)
+        return found, str(error), costs
 
 
 def data_parallel(devices):
@@ -63,17 +68,36 @@ def trained(distribution=None, skipped=None):
 
 def weights(distribution, make):
     """Weights of a model that is trained in a distribution."""
-    keras.utils.set_random_seed(3)
-    keras.distribution.set_distribution(distribution)
-    try:
-        inputs = keras.Input((5,))
-        hidden = keras.layers.Dense(7, "tanh", name="hidden")(inputs)
-        model = keras.Model(inputs, keras.layers.Dense(1, name="end")(hidden))
-        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+    with scope(distribution):
+        model = built()
         model.fit(**make(distribution), epochs=2, verbose=0)
         return model.get_weights()
-    finally:
-        keras.distribution.set_distribution(None)
+
+
+def layer_costs(distribution):
+    """What each layer of a model costs, without the workers' agreements."""
+    with scope(distribution):
+        report = kerasmgpu.layout_report(built(), (X, Y))
+    return [
+        (one.name, one.weights, one.slots, one.sent["all_reduce"])
+        for one in report.layers
+    ]
+
+
+def scope(distribution):
+    if distribution is None:
+        return contextlib.nullcontext()
+    return distribution.scope()
+
+
+def built():
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((5,))
+    hidden = keras.layers.Dense(7, "tanh", name="hidden")(inputs)
+    outputs = keras.layers.Dense(1, name="end")(hidden)
+    model = keras.Model(inputs, outputs, name="model")
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+    return model
 
 
 def batches():

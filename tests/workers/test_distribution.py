@@ -39,7 +39,10 @@ def test_one_process_reads_any_data():
     ],
 )
 def test_workers_read_any_data(name, job):
-    for found, error in job.workers:
+    devices = [name.lower() for name in device_names(2)]
+    costs = distribution_program.layer_costs(DISTRIBUTIONS[name](devices))
+    for found, error, costs_in_job in job.workers:
+        assert costs_in_job == costs
         if name == "data":
             compare(found)
         else:
