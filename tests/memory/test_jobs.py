@@ -2,6 +2,8 @@
 
 import pytest
 
+from kerasmgpu.commands import child_processes
+from kerasmgpu.memory import counting
 from tests.memory import allocator, jobs
 
 WIDE = ("build_wide", "weights", (1, 4))
@@ -27,6 +29,16 @@ def outputs(tmp_path_factory):
     """Bytes of kernels' outputs at the peak of each setting, of a single job."""
     measured = jobs.measured(SETTINGS, tmp_path_factory.mktemp("library"))
     return {setting: peaks[0] for setting, peaks in measured.items()}
+
+
+@pytest.fixture(autouse=True)
+def predicted_in_this_process(monkeypatch):
+    """Saves a start of TensorFlow per model; commands' tests do start it."""
+
+    def run_job(child, job, *_):
+        return counting.main(job)
+
+    monkeypatch.setattr(child_processes, "run_job", run_job)
 
 
 def test_a_worker_needs_what_is_predicted(outputs):
