@@ -31,10 +31,10 @@ def run(strategy, name, _):
     distribution = DISTRIBUTIONS[name](keras.distribution.list_devices())
     costs = layer_costs(distribution)
     if name == "data":
-        return trained(distribution), "", costs
-    found = trained(distribution, skipped=SHARDED)
+        return trained(distribution, KINDS), "", costs
+    found = trained(distribution, [kind for kind in KINDS if kind != SHARDED])
     try:
-        weights(distribution, KINDS[SHARDED])
+        weights(distribution, SHARDED)
     except kerasmgpu.InputError as error:
         return found, str(error), costs
 
@@ -57,20 +57,16 @@ def model_parallel(devices):
 DISTRIBUTIONS = {"data": data_parallel, "model": model_parallel}
 
 
-def trained(distribution=None, skipped=None):
-    """Returns the weights after two epochs of `KINDS` of data but one."""
-    return {
-        name: weights(distribution, make)
-        for name, make in KINDS.items()
-        if name != skipped
-    }
+def trained(distribution, kinds):
+    """Returns the weights by the kind of data, some of `KINDS`."""
+    return {kind: weights(distribution, kind) for kind in kinds}
 
 
-def weights(distribution, make):
-    """Weights of a model that is trained in a distribution."""
+def weights(distribution, kind):
+    """Weights of a model that is trained for two epochs in a distribution."""
     with scope(distribution):
         model = built()
-        model.fit(**make(distribution), epochs=2, verbose=0)
+        model.fit(**KINDS[kind](distribution), epochs=2, verbose=0)
         return model.get_weights()
 
 

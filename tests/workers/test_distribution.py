@@ -7,25 +7,26 @@ import pytest
 
 from tests.devices import device_names
 from tests.workers import distribution_program
-from tests.workers.distribution_program import DISTRIBUTIONS, SHARDED
+from tests.workers.distribution_program import DISTRIBUTIONS, KINDS, SHARDED
 
 
 @functools.cache
-def on_one_device():
-    return distribution_program.trained()
+def on_one_device(kind):
+    return distribution_program.weights(None, kind)
 
 
-def compare(found, skipped=None):
-    expected = on_one_device()
-    assert list(found) == [kind for kind in expected if kind != skipped]
+def compare(found, kinds):
+    assert list(found) == list(kinds)
     for kind, weights in found.items():
-        for one, other in zip(expected[kind], weights, strict=True):
+        for one, other in zip(on_one_device(kind), weights, strict=True):
             np.testing.assert_allclose(other, one, atol=1e-5, err_msg=kind)
 
 
 def test_one_process_reads_any_data():
+    kinds = "a generator", "a PyDataset", "distributed by hand"
     devices = [name.lower() for name in device_names(3)]
-    compare(distribution_program.trained(DISTRIBUTIONS["data"](devices)))
+    distribution = DISTRIBUTIONS["data"](devices)
+    compare(distribution_program.trained(distribution, kinds), kinds)
 
 
 @pytest.mark.slow
@@ -44,9 +45,9 @@ def test_workers_read_any_data(name, job):
     for found, error, costs_in_job in job.workers:
         assert costs_in_job == costs
         if name == "data":
-            compare(found)
+            compare(found, KINDS)
         else:
-            compare(found, skipped=SHARDED)
+            compare(found, [kind for kind in KINDS if kind != SHARDED])
             assert "a data set with the auto_shard_policy OFF" in error
     said = "\n".join(job.lines)
     assert ("Received: auto_shard_dataset=False" in said) == (name == "data")
