@@ -60,7 +60,14 @@ def layer_costs(
         are known only when the step runs count as 1.
     """
     layers = dict(layers_in(model))
-    found = {path: LayerCost(path.partition("/")[2] or path) for path in layers}
+    by_layer: dict[int, LayerCost] = {}
+    # A layer that is in several places has the first one's name.
+    found = {
+        path: by_layer.setdefault(
+            id(layer), LayerCost(path.partition("/")[2] or path)
+        )
+        for path, layer in layers.items()
+    }
     other, divided = LayerCost(NO_LAYER), set()
     optimizers = {one.name for one in training_state.optimizers(model)}
     for path, kind, variable in _variables(model, layers):
@@ -78,7 +85,7 @@ def layer_costs(
             combined = bytes_of(tensor, rows) * times
             cost.combined[kind] += combined
             cost.sent[kind] += in_a_ring(kind, combined, num_replicas)
-    costs = [*found.values(), other]
+    costs = [*by_layer.values(), other]
     return [cost for cost in costs if cost.whole or cost.combined]
 
 
@@ -133,11 +140,10 @@ def _variables(
     model: keras.Model, layers: dict[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
     """Yields each variable with its layer's path and its part of `LayerCost`."""
-    owners = {
-        id(variable): (path, variable)
-        for path, layer in layers.items()  # Inner layers come later.
-        for variable in layer.variables
-    }
+    owners: dict[int, tuple[str, Any]] = {}
+    for path in sorted(layers, key=lambda path: path.count("/")):
+        for variable in layers[path].variables:
+            owners[id(variable)] = path, variable  # Inner layers come later.
     for path, variable in owners.values():
         yield path, "weights", variable
     names = {

@@ -121,6 +121,20 @@ def test_the_step_that_was_counted_is_the_one_that_trains():
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+def test_a_shared_layer_is_counted_once():
+    distribution.set_distribution(megatron(2))
+    dense = keras.layers.Dense(7, name="shared")
+    first, inputs = keras.Input((7,)), keras.Input((7,))
+    inner = keras.Model(first, dense(first), name="inner")
+    model = keras.Model(inputs, dense(inner(inputs)))
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+    report = kerasmgpu.layout_report(model, (X, X))
+    shared, _ = report.layers
+    assert shared.name == "inner/shared"
+    assert shared.weights == shared.slots == (7 * 7 + 7) * FLOAT
+    assert report.held == report.whole
+
+
 def test_the_table_has_a_line_per_layer_and_the_sums():
     _, report, _ = reported(megatron(2))
     head, *lines = str(report).splitlines()
