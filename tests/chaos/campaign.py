@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from tests.chaos import faults
-from tests.chaos.program import NUM_STEPS
+from tests.chaos.program import EPOCHS, STEPS_PER_EPOCH
 
 
 @dataclasses.dataclass
@@ -33,17 +33,22 @@ class Outcome:
 class Job:
     """A running job of the campaign's program."""
 
-    def __init__(self, output_dir, checkpoint_dir, num_workers=2):
+    def __init__(self, output_dir, checkpoint_dir, epochs=EPOCHS):
         self.output_dir = pathlib.Path(output_dir)
         self.checkpoint_dir = pathlib.Path(checkpoint_dir)
-        self.num_workers = num_workers
+        self.num_workers = 2
         self.output_dir.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "kerasmgpu.launch"]
-        command += [f"--num_workers={num_workers}", "--max_restarts=5"]
+        command += [f"--num_workers={self.num_workers}", "--max_restarts=5"]
         command += ["--timeout_seconds=10", "--", "-m", "tests.chaos.program"]
         self._log = (self.output_dir / "log.txt").open("w")
         self.process = subprocess.Popen(
-            [*command, str(self.output_dir), str(self.checkpoint_dir)],
+            [
+                *command,
+                str(self.output_dir),
+                str(self.checkpoint_dir),
+                str(epochs),
+            ],
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
@@ -102,7 +107,7 @@ def quiet_run(folder):
     return job.weights()
 
 
-def strike(fault, folder, expected, random):
+def strike(fault, folder, expected, random, epochs=EPOCHS):
     """Runs a job, lets the fault happen at a random step, and looks.
 
     Args:
@@ -110,14 +115,16 @@ def strike(fault, folder, expected, random):
         folder: Path to work in.
         expected: Weights of the quiet run.
         random: `random.Random` that chooses the moment and the victim.
+        epochs: Integer, the length of the job, and of the quiet run.
     """
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
         checkpoints = folder / "checkpoints"
         if fault is faults.fill_the_disk:
             stack.enter_context(faults.SmallDisk(checkpoints))
-        job = Job(folder, checkpoints)
-        job.wait_for_step(random.randrange(1, NUM_STEPS * 9 // 10))
+        job = Job(folder, checkpoints, epochs)
+        num_steps = epochs * STEPS_PER_EPOCH
+        job.wait_for_step(random.randrange(1, num_steps * 9 // 10))
         step = job.step()
         what = fault(job, random)
         status = job.end()

@@ -1,7 +1,7 @@
 """The worker of the campaign: trains with checkpoints, keeps the weights.
 
     python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.chaos.program OUTPUT_DIR CHECKPOINT_DIR
+        -m tests.chaos.program OUTPUT_DIR CHECKPOINT_DIR [EPOCHS]
 """
 
 import os
@@ -16,11 +16,13 @@ import numpy as np
 import kerasmgpu
 from kerasmgpu.job import workers
 
-NUM_STEPS = 15 * 16
+EPOCHS = 16
+STEPS_PER_EPOCH = 15
+NUM_STEPS = EPOCHS * STEPS_PER_EPOCH
 
 
-def main(output_dir, checkpoint_dir):
-    """Trains 16 epochs of 15 steps; writes and returns the weights."""
+def main(output_dir, checkpoint_dir, epochs=EPOCHS):
+    """Trains epochs of 15 steps; writes and returns the weights."""
     output_dir = pathlib.Path(output_dir)
     strategy = kerasmgpu.strategy()
     import keras
@@ -56,7 +58,7 @@ def main(output_dir, checkpoint_dir):
         x,
         x[:, :1],
         batch_size=32,
-        epochs=16,
+        epochs=int(epochs),
         verbose=0,
         callbacks=[
             Pace(),

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from tests.chaos import campaign, faults
+from tests.workers.quiet_program import EPOCHS
 
 
 @pytest.mark.slow
@@ -15,6 +16,7 @@ def test_a_worker_killed_in_a_save_changes_nothing(job, tmp_path):
         tmp_path / "job",
         job.workers[0],
         random.Random(0),
+        EPOCHS,
     )
     assert outcome.status == 0 and outcome.starts >= 2
     assert outcome.same_weights
