@@ -77,7 +77,7 @@ def train(job):
     loggers = _loggers(contender)
     begin = time.perf_counter()
     first = model.fit(
-        _batches(x, y, rows),
+        batches(x, y, rows),
         steps_per_epoch=1,
         epochs=1,
         callbacks=loggers,
@@ -85,10 +85,10 @@ def train(job):
     )
     seconds_to_first_step = time.perf_counter() - begin
     if contender.chooses_xla:
-        _choose_xla(model, _batches(x, y, rows), job["steps"])
+        _choose_xla(model, batches(x, y, rows), job["steps"])
     timer = EpochTimer()
     history = model.fit(
-        _batches(x, y, rows),
+        batches(x, y, rows),
         steps_per_epoch=job["steps"],
         # The first epoch is the warm-up.
         epochs=1 + MEASURED_EPOCHS,
@@ -160,7 +160,7 @@ def _loggers(contender):
     ]
 
 
-def _choose_xla(model, batches, steps):
+def _choose_xla(model, data, steps):
     """Trains until `ChooseXla` has chosen."""
     from kerasmgpu import callbacks
 
@@ -169,10 +169,10 @@ def _choose_xla(model, batches, steps):
     while choose.uses_xla is None:
         if time.monotonic() > end:
             raise RuntimeError("ChooseXla chose nothing; its log line says why")
-        model.fit(batches, steps_per_epoch=steps, callbacks=[choose], verbose=0)
+        model.fit(data, steps_per_epoch=steps, callbacks=[choose], verbose=0)
 
 
-def _batches(x, y, rows):
+def batches(x, y, rows):
     """Returns the endlessly repeated batches in the backend's best format."""
     if keras.backend.backend() != "tensorflow":
         starts = range(0, len(x), rows)

@@ -23,6 +23,7 @@ class Event(NamedTuple):
         plane: Host or device: `"/host:CPU"`, `"/device:GPU:0"`, ….
         line: Thread or stream.
         name: Operation, kernel or copy.
+        start: Seconds from the start of its line.
         seconds: Duration.
         details: Dictionary of the event's stats that are strings.
     """
@@ -30,6 +31,7 @@ class Event(NamedTuple):
     plane: str
     line: str
     name: str
+    start: float
     seconds: float
     details: dict[str, str]
 
@@ -67,6 +69,7 @@ def read(folder: str | os.PathLike[str]) -> Iterator[Event]:
                     plane.name,
                     line.name,
                     names[event.metadata_id].name,
+                    event.offset_ps * 1e-12,
                     event.duration_ps * 1e-12,
                     details,
                 )
