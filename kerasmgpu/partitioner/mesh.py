@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -33,6 +34,10 @@ class Mesh:
         divides_rows: Whether a batch that is passed whole is divided by rows;
             otherwise every replica has all of them, and only variables are
             divided.
+        axes: Sizes of the mesh axes, over which the devices are numbered in C
+            order. Rows are divided along the first one, axis 0. Empty if there
+            is one axis, of all replicas. A mesh of several axes has no
+            micro-batches. Each worker has a block of it; see `block`.
 
     Attributes:
         num: Number of replicas in this process.
@@ -50,6 +55,7 @@ class Mesh:
     gathers_are_copies: bool = False
     micro_batches: int = 1
     divides_rows: bool = True
+    axes: tuple[int, ...] = ()
 
     @classmethod
     def on(
@@ -60,6 +66,7 @@ class Mesh:
         num_workers: int = 1,
         shares_memory: bool | None = None,
         divides_rows: bool = True,
+        axes: tuple[int, ...] = (),
     ) -> "Mesh":
         """Creates the mesh of some devices.
 
@@ -70,6 +77,7 @@ class Mesh:
             num_workers: See `Mesh`.
             shares_memory: See `Mesh`. Default: whether no device is a GPU.
             divides_rows: See `Mesh`.
+            axes: See `Mesh`.
         """
         if shares_memory is None:
             shares_memory = not any("GPU" in device for device in devices)
@@ -82,6 +90,7 @@ class Mesh:
             shares_memory,
             has_cpus,
             divides_rows=divides_rows,
+            axes=axes if len(axes) > 1 else (),
         )
 
     @functools.cached_property
@@ -95,6 +104,91 @@ class Mesh:
     @functools.cached_property
     def first(self) -> int:
         return self.num * self.worker
+
+    @property
+    def num_axes(self) -> int:
+        """Number of mesh axes."""
+        return len(self.axes) or 1
+
+    def size(self, axis: int) -> int:
+        """Returns the number of replicas along a mesh axis."""
+        return self.axes[axis] if self.axes else self.total
+
+    @functools.cached_property
+    def block(self) -> tuple[int, ...]:
+        """Numbers of this process's replicas along each mesh axis."""
+        found = block_of(self.axes, self.num) if self.axes else (self.num,)
+        return cast(tuple[int, ...], found)
+
+    @functools.cached_property
+    def _worker_at(self) -> tuple[int, ...]:
+        """Where this worker's block is among those of all, along each axis."""
+        return _unravelled(self.worker, self.blocks)
+
+    @functools.cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """Numbers of workers' blocks along each mesh axis."""
+        sizes = map(self.size, range(self.num_axes))
+        return tuple(size // own for size, own in zip(sizes, self.block))
+
+    def first_along(self, axis: int) -> int:
+        """Returns the position of this process's first replica along an axis."""
+        return self._worker_at[axis] * self.block[axis]
+
+    def position(self, place: int, axis: int) -> int:
+        """Returns where a replica of this process is along a mesh axis.
+
+        Positions count from this process's first one; see `first_along`.
+        """
+        if not self.axes:
+            return place
+        return _unravelled(place, self.block)[axis]
+
+    @property
+    def has_uneven_workers(self) -> bool:
+        """Whether workers differ in their positions along several mesh axes."""
+        return sum(number > 1 for number in self.blocks) > 1 or (
+            bool(self.axes) and self.blocks[0] < self.num_workers
+        )
+
+    def at(self, worker: int) -> "Mesh":
+        """Returns the mesh as another worker of the job has it."""
+        return dataclasses.replace(self, worker=worker)
+
+    def lines(self, axis: int) -> list[range]:
+        """Returns the places of each of this process's lines along a mesh axis.
+
+        The replicas of a line differ only in their position along that axis.
+        They communicate as those of a mesh with one axis; see `line`.
+        """
+        if not self.axes:
+            return [range(self.num)]
+        step = math.prod(self.block[axis + 1 :])
+        length = step * self.block[axis]
+        return [
+            range(first + start, first + start + length, step)
+            for first in range(0, self.num, length)
+            for start in range(step)
+        ]
+
+    def line(self, axis: int, places: Sequence[int]) -> "Mesh":
+        """Returns the mesh, with one axis, of a line; see `lines`."""
+        return dataclasses.replace(
+            self,
+            devices=tuple(self.devices[place] for place in places),
+            worker=self._worker_at[axis],
+            num_workers=self.blocks[axis],
+            axes=(),
+        )
+
+    def number_of(self, axis: int, places: Sequence[int]) -> int:
+        """Returns the number of a line among all of the job along an axis."""
+        number = 0
+        for other in range(self.num_axes):
+            if other != axis:
+                at = self.first_along(other) + self.position(places[0], other)
+                number = number * self.size(other) + at
+        return number
 
     @property
     def is_anywhere(self) -> bool:
@@ -138,7 +232,7 @@ class Mesh:
         """Whether no share of these rows can be empty."""
         return (
             isinstance(rows.size, int)
-            and rows.size >= self.total
+            and rows.size >= self.size(rows.over)
             and rows.of is None
             and not (rows.are_of_variable and self.micro_batches > 1)
         )
@@ -150,8 +244,11 @@ class Mesh:
         are empty.
         """
         size, number = cast(int, rows.size), self.micro_batches
-        device, turn = divmod(self.first + place, number)
-        start, end = bounds_of(size, self.total // number)[device : device + 2]
+        over = rows.over
+        position = self.first_along(over) + self.position(place, over)
+        device, turn = divmod(position, number)
+        shares = self.size(over) // number
+        start, end = bounds_of(size, shares)[device : device + 2]
         return (start, end) if turn == 0 else (end, end)
 
     def part_sizes(self, size: int, by_worker: bool = False) -> list[int]:
@@ -165,6 +262,38 @@ class Mesh:
         """
         bounds = bounds_of(size, self.total)[:: self.num if by_worker else 1]
         return [end - start for start, end in zip(bounds, bounds[1:])]
+
+
+def block_of(axes: Sequence[int], num: int) -> tuple[int, ...] | None:
+    """Returns how many replicas of a worker lie along each axis of a mesh.
+
+    Workers' replicas are numbered one worker after the other, so the last axes
+    lie inside a worker.
+
+    Args:
+        axes: Sizes of the mesh axes.
+        num: Number of replicas of each worker.
+
+    Returns:
+        `None` if workers' replicas are no blocks of the mesh.
+    """
+    block: list[int] = []
+    for size in reversed(axes):
+        own = min(size, num)
+        if size % own or num % own:
+            return None
+        block.insert(0, own)
+        num //= own
+    return tuple(block)
+
+
+def _unravelled(number: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Returns the position of an element of an array, in C order."""
+    position: list[int] = []
+    for size in reversed(sizes):
+        number, own = divmod(number, size)
+        position.insert(0, own)
+    return tuple(position)
 
 
 def first_on_device(mesh: Mesh, place: int) -> int:

@@ -16,6 +16,7 @@ from kerasmgpu.engine.xla_cache import checked
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
+from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 from kerasmgpu.strategies.exact_steps import ExactSteps
 from kerasmgpu.strategies.layouts import Distribution, Layouts
@@ -300,7 +301,11 @@ def strategy(
                 f"Received: num_replicas={num_replicas}, devices={devices}, "
                 f"shard={shard!r} and {distribution}; leave those out."
             )
-        layouts = Layouts(distribution, strict)
+        layouts = Layouts(distribution, strict, joins_axes=micro_batches != 1)
+        if worker is not None and layouts.axes:
+            each = _of_each(layouts.devices, worker)
+            if block_of(layouts.axes, each) is None:
+                layouts = Layouts(distribution, strict, joins_axes=True)
         if micro_batches != 1 and not layouts.divides_rows:
             raise InputError(
                 "micro_batches divides the rows of a batch, and this mesh has "

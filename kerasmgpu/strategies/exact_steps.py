@@ -217,6 +217,7 @@ class ExactSteps(_Strategy):
             workers.index(self),
             self.num_workers,
             divides_rows=self.divides_rows,
+            axes=self._layouts.axes if self._layouts else (),
         )
         all_gather = functools.partial(workers.gather, self)
         repeats = self.num_workers > 1 and self.micro_batches == "auto"
@@ -417,7 +418,7 @@ class ExactSteps(_Strategy):
             in_order: Whether outputs must keep the order of the rows, as those
                 of `predict`; files are not sharded then.
         """
-        if not self.divides_rows:
+        if not self.divides_rows or self.replicas.mesh.axes:
             file_sharding.require_whole(dataset, self.num_workers)
             return Feed(dataset)
         if not feeds.are_all_rows(dataset.element_spec):

@@ -11,6 +11,7 @@ from absl import logging
 from kerasmgpu._keras import made_variables
 from kerasmgpu._keras.distribution_backend import sharding_of
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.strategies.sharding import NewVariable, Sharding
 
 Distribution: TypeAlias = Any
@@ -26,19 +27,25 @@ _NEAREST = 3
 class Layouts(Sharding):
     """Divides variables as a distribution lays them out.
 
-    The devices of a mesh are one axis for us: what a layout divides over some
-    of them is divided over all, so mesh axes of size 1 divide nothing. Slots
-    are divided as their weights.
+    Mesh axes of size 1 divide nothing. If several are larger, rows and variables
+    are divided along each as the layouts say, unless `joins_axes`: then all
+    devices are one axis, and what a layout divides over some of them is divided
+    over all. Slots are divided as their weights.
 
     Args:
         distribution: `keras.distribution.Distribution`. Its methods
             `get_data_layout` and `get_variable_layout` are asked.
         strict: Boolean, whether keys of its layout map that match nothing are
             an error instead of a warning.
+        joins_axes: Whether a mesh of several axes is one of a single axis, as
+            with micro-batches.
 
     Attributes:
         distribution: The distribution.
-        devices: List of names of all devices of its mesh, such as `"CPU:0"`.
+        devices: List of names of all devices of its mesh, such as `"CPU:0"`, in
+            C order of `axes`.
+        axes: Tuple of sizes of the mesh axes, that of the rows first. Empty for
+            one axis.
         divides_rows: Whether batches are divided by rows.
         divides_variables: Whether its layouts may divide variables.
 
@@ -48,7 +55,10 @@ class Layouts(Sharding):
     """
 
     def __init__(
-        self, distribution: Distribution, strict: bool = False
+        self,
+        distribution: Distribution,
+        strict: bool = False,
+        joins_axes: bool = False,
     ) -> None:
         if not isinstance(distribution, ABSTRACT):
             raise InputError(
@@ -72,7 +82,13 @@ class Layouts(Sharding):
         self.divides_variables = self._divides_variables()
         self._strict = strict
         self._checked = False
-        self._warn_of_two_axes()
+        self._names = [name for name, size in self._sizes.items() if size > 1]
+        self.axes: tuple[int, ...] = ()
+        if len(self._names) > 1 and self.divides_variables:
+            if joins_axes:
+                self._warn_of_joined_axes()
+            else:
+                self._keep_axes(rows)
 
     def _size(self, axis: str | None) -> int:
         return 1 if axis is None else self._sizes[axis]
@@ -85,21 +101,45 @@ class Layouts(Sharding):
         names = {name for layout in self._map.values() for name in layout.axes}
         return any(self._size(name) > 1 for name in names)
 
-    def _warn_of_two_axes(self) -> None:
-        several = [name for name, size in self._sizes.items() if size > 1]
-        if len(several) > 1 and self.divides_variables:
-            number = len(self.devices)
-            logging.warning(
-                "kerasmgpu: the mesh axes %s are one axis of %d devices for "
-                "now: rows and each variable that the layout divides are "
-                "divided over all %d. Results are those of one device. A mesh "
-                "with one axis above 1 is laid out as it says.",
-                " and ".join(
-                    f"{name!r} ({self._sizes[name]})" for name in several
-                ),
-                number,
-                number,
-            )
+    def _keep_axes(self, rows: str | None) -> None:
+        """Orders axes and devices so that the axis of the rows is the first."""
+        mesh = self.distribution.device_mesh
+        self._names.sort(key=lambda name: name != rows)
+        self.axes = tuple(self._sizes[name] for name in self._names)
+        every = list(mesh.axis_names)
+        first = [every.index(name) for name in self._names]
+        order = [*first, *(n for n in range(len(every)) if n not in first)]
+        devices = np.asarray(mesh.devices).reshape(mesh.shape)
+        self.devices = [
+            str(name).upper() for name in devices.transpose(order).ravel()
+        ]
+
+    def _warn_of_joined_axes(self) -> None:
+        number = len(self.devices)
+        logging.warning(
+            "kerasmgpu: with micro-batches, and if workers have no blocks of "
+            "the mesh, the mesh axes %s are one axis of %d devices: "
+            "rows and each variable that the layout divides are divided over all %d. Results are those of one device. "
+            "A mesh with one axis above 1 is laid out as it says.",
+            " and ".join(
+                f"{name!r} ({self._sizes[name]})" for name in self._names
+            ),
+            number,
+            number,
+        )
+
+    def _axes(
+        self, variable: NewVariable, reference: AxesToShard | None
+    ) -> AxesToShard | None:
+        if not self.axes:
+            return super()._axes(variable, reference)
+        if reference is not None:
+            return reference
+        spec = _spec(variable)
+        axes = [
+            spec.index(name) if name in spec else None for name in self._names
+        ]
+        return None if set(axes) == {None} else tuple(axes)
 
     def _axis(self, variable: NewVariable, reference: int | None) -> int | None:
         return self.by_layout(variable) if reference is None else reference
@@ -116,10 +156,7 @@ class Layouts(Sharding):
             Integer; `None` for a whole variable, and for an optimizer's that is
             no slot of a divided weight.
         """
-        made = made_variables.current()
-        if made is None or made.layout is None or variable.kind == "slot":
-            return None
-        sizes = [self._size(name) for name in made.layout.spec]
+        sizes = [self._size(name) for name in _spec(variable)]
         most = max(sizes, default=1)
         return sizes.index(most) if most > 1 else None
 
@@ -164,6 +201,17 @@ def _nearest(key: str, paths: list[str]) -> str:
         version = f"Keras {keras.__version__}"
         text += f" {version} matches whole paths: use '.*{key}.*'."
     return text
+
+
+def _spec(variable: NewVariable) -> tuple[str | None, ...]:
+    """Returns the mesh axis of each axis of the variable that Keras makes.
+
+    It is empty for an optimizer's variable that is no slot of a divided weight.
+    """
+    made = made_variables.current()
+    if made is None or made.layout is None or variable.kind == "slot":
+        return ()
+    return tuple(made.layout.spec)
 
 
 def _occurs(key: str, path: str) -> bool:

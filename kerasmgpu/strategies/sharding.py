@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.replica_arithmetic import shard_axis
 
 
@@ -82,8 +83,8 @@ class Sharding:
 
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor
-    ) -> int | None:
-        """Returns the axis along which to shard a variable, or `None`.
+    ) -> AxesToShard | None:
+        """Returns the axes along which to shard a variable, or `None`.
 
         Args:
             settings: Arguments of `tf.Variable`.
@@ -96,8 +97,20 @@ class Sharding:
         if not value.dtype.is_floating:
             return None
         variable = _described(settings, value)
-        reference = getattr(settings.get("colocate_with"), "shard_axis", None)
-        return self._axis(variable, reference)
+        reference = getattr(settings.get("colocate_with"), "shard_axes", None)
+        return self._axes(variable, reference)
+
+    def _axes(
+        self, variable: NewVariable, reference: AxesToShard | None
+    ) -> AxesToShard | None:
+        """Returns the axes of a variable that are divided.
+
+        Args:
+            variable: Describes the variable.
+            reference: The axes of the sharded weight whose slot it is, or `None`.
+        """
+        axis = self._axis(variable, None if reference is None else reference[0])
+        return None if axis is None else (axis,)
 
     def _axis(self, variable: NewVariable, reference: int | None) -> int | None:
         if callable(self._shard):

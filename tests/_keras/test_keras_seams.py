@@ -63,7 +63,7 @@ def test_fit_calls_what_was_put_in_place_of_its_function(replicas):
     assert isinstance(model.predict_function, steps.PredictSteps)
     # Traced once, whatever the number of replicas.
     (program,) = model.train_function.programs
-    kinds = {str(kind) for kind in program.plans.kinds.values()}
+    kinds = {str(kind) for kind in program.plans[0].kinds.values()}
     assert {"sharded on axis 0", "partial sum", "replicated"} <= kinds
 
 

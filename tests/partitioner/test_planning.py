@@ -70,6 +70,6 @@ def test_the_smaller_input_of_a_product_is_sent(rows, axis):
         first_batch=[one.shape for one in batch],
     )
     (product,) = program.trace.graph.outputs
-    assert program.plans.kinds[product].axis == axis
+    assert program.plans[0].kinds[product].axis == axis
     np.testing.assert_array_equal(function(*batch), np.full(rows, 3.0))
     assert function.programs == [program]

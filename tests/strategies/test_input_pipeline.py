@@ -195,7 +195,7 @@ def test_sparse_rows_reach_the_step_sparse(sparse, replicas):
     ]
     products = {
         node: plan
-        for node, plan in program.plans.nodes.items()
+        for node, plan in program.plans[0].nodes.items()
         if node.type in ("MatMul", "SegmentSum")
     }
     assert products

@@ -1,5 +1,6 @@
 """Random programs do on a mesh, in random layouts, what one device does."""
 
+import math
 import random
 from unittest import mock
 
@@ -16,29 +17,44 @@ NUM_PROGRAMS = 12
 """Per mesh, with variables; most of the time is tracing."""
 
 
+class RandomAxes(Sharding):
+    """Divides variables along random axes, each along one mesh axis at most."""
+
+    def __init__(self, random_axes, count, num_axes):
+        super().__init__("weights", 0, lambda: count)
+        self._random = random_axes
+        self._num_axes = num_axes
+
+    def _axes(self, variable, reference):
+        left = [None] * self._num_axes + list(range(len(variable.shape)))
+        self._random.shuffle(left)
+        axes = tuple(left[: self._num_axes])
+        return None if set(axes) == {None} else axes
+
+
 def strategy_of(shape, random_axes):
     """The strategy of a mesh, whose variables are divided along random axes."""
-    count = shape[0] * shape[1]
-    names = ("batch", "model")
+    count = math.prod(shape)
+    names = ("batch", "model", "third")[: len(shape)]
     devices = [name.lower() for name in device_names(count)]
     mesh = keras.distribution.DeviceMesh(shape, names, devices)
     layouts = keras.distribution.LayoutMap(mesh)
-    layouts["any"] = (names[shape[1] > 1],)
+    layouts["any"] = (names[shape[0] == 1],)
     strategy = kerasmgpu.strategy(
         distribution=keras.distribution.ModelParallel(
             layout_map=layouts, batch_dim_name="batch"
         )
     )
-
-    def axis(variable):
-        return random_axes.choice([None, *range(len(variable.shape))])
-
-    strategy.extended.axis_to_shard = Sharding(axis, 0, lambda: count)
+    strategy.extended.axis_to_shard = RandomAxes(
+        random_axes, count, strategy.replicas.mesh.num_axes
+    )
     return strategy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(1, 3), (3, 1)], ids=["1x3", "3x1"])
+@pytest.mark.parametrize(
+    "shape", [(1, 3), (3, 1), (2, 2)], ids=["1x3", "3x1", "2x2"]
+)
 def test_random_layouts_do_what_one_device_does(shape):
     random_axes = random.Random(0)
     strategy = strategy_of(shape, random_axes)

@@ -4,7 +4,6 @@ import dataclasses
 from typing import ClassVar
 
 from kerasmgpu.partitioner.ir.instructions import Communication, Sent
-from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node
 
 
@@ -17,12 +16,16 @@ class LookUp(Communication):
 
     Attributes:
         node: The `graph.Node` of the look-up: `(table, numbers, …)`.
-        plan: Its `rules.table.Plan`.
+        along: The mesh axis along which the table's rows are divided.
     """
 
     node: Node
-    plan: Plan
+    along: int
     name: ClassVar[str] = "look_up"
+
+    @property
+    def axis(self) -> int:
+        return self.along
 
     def sizes(self) -> list[Sent]:
         sent = (self.inputs[1].tensor, self.outputs[0].tensor)

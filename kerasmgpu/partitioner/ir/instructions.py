@@ -6,7 +6,13 @@ from typing import ClassVar, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.rules.kinds import Kind, Placement, Rows, Sharded
+from kerasmgpu.partitioner.rules.kinds import (
+    Kind,
+    Placement,
+    Rows,
+    Sharded,
+    is_local,
+)
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.sizes import SizeLike, Symbol
@@ -38,10 +44,24 @@ class Value:
         """The kind of a value, which must be sharded."""
         return cast(Sharded, self.kind)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether replicas hold different values."""
+        return any(map(is_local, self.placement))
 
-def value(tensor: Tensor, kind: Kind) -> Value:
-    """Returns the `Value` of a tensor in a kind, on a mesh of one axis."""
-    return Value(tensor, (kind,))
+    def has(self, *kinds: type) -> bool:
+        """Whether the kind on some axis of the mesh is of one of these types."""
+        return any(isinstance(kind, kinds) for kind in self.placement)
+
+    def moved(self, axis: int, kind: Kind) -> "Value":
+        """Returns the value with another kind on one axis of the mesh."""
+        before, behind = self.placement[:axis], self.placement[axis + 1 :]
+        return Value(self.tensor, (*before, kind, *behind))
+
+
+def value(tensor: Tensor, kind: Kind, num_axes: int = 1) -> Value:
+    """Returns the `Value` of a tensor in one kind on all axes of a mesh."""
+    return Value(tensor, (kind,) * num_axes)
 
 
 class Runs(enum.Enum):
@@ -65,6 +85,16 @@ class Instruction:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
 
+    @property
+    def axis(self) -> int:
+        """The mesh axis along which the output's kind differs from the input's.
+
+        It is that of all its inputs and outputs.
+        """
+        before, after = self.inputs[0].placement, self.outputs[0].placement
+        differs = (a for a in range(len(after)) if before[a] != after[a])
+        return next(differs, 0)
+
     needs_all_replicas: ClassVar[bool] = False
     """Whether it can't run in a function of one replica: it communicates, or
     does something else on the first replica than on the others."""
@@ -76,7 +106,7 @@ class Operation(Instruction):
 
     Attributes:
         node: The `graph.Node`.
-        plan: Its `rules.table.Plan`.
+        plans: Its `rules.table.Plan` on each axis of the mesh.
         runs: Where it runs; `None` before `place_operations`.
         home: The place where it runs if it runs once.
         is_guarded: Whether its kernel fails for a share without rows, and some
@@ -84,10 +114,15 @@ class Operation(Instruction):
     """
 
     node: Node
-    plan: Plan
+    plans: tuple[Plan, ...]
     runs: Runs | None = None
     home: int = 0
     is_guarded: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether replicas hold different inputs or outputs."""
+        return any(plan.is_local for plan in self.plans)
 
 
 @dataclasses.dataclass(eq=False)
@@ -112,8 +147,12 @@ class RequireEqualRows(Instruction):
     @property
     def passed(self) -> Rows | None:
         """Rows of the sharded input; `None` if both are sharded, or neither."""
-        kinds = [one.kind for one in self.inputs]
-        shares = [kind for kind in kinds if isinstance(kind, Sharded)]
+        shares = [
+            kind
+            for one in self.inputs
+            for kind in one.placement
+            if isinstance(kind, Sharded)
+        ]
         return shares[0].rows if len(shares) == 1 else None
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from kerasmgpu.partitioner.ir.instructions import (
     Communication,
@@ -11,10 +12,14 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.mesh import Mesh
-from kerasmgpu.partitioner.rules.kinds import Kind
+from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
+
+Members: TypeAlias = tuple[str, int | None]
+"""Members of collectives, `"replicas"` or `"hosts"`, and the mesh axis of their
+lines; `None`: those of the whole mesh."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -23,7 +28,7 @@ class Region(Instruction):
 
     Attributes:
         node: The `graph.Node`.
-        plan: Its `rules.table.Plan`.
+        plans: Its `rules.table.Plan` on each axis of the mesh.
         bodies: The programs of its functions, in the order of
             `records.Record.bodies`.
         runs: `ONCE` or `ON_EACH` if its bodies are functions of one replica,
@@ -34,7 +39,7 @@ class Region(Instruction):
     """
 
     node: Node
-    plan: Plan
+    plans: tuple[Plan, ...]
     bodies: "list[Lowered]"
     runs: Runs | None = None
     is_copied: tuple[bool, ...] = ()
@@ -92,7 +97,7 @@ class Lowered:
     Attributes:
         name: Its name, for people.
         graph: The `graph.Graph` that it is lowered from.
-        plans: The `rules.table.Plans` of the graph.
+        plans: The `rules.table.Plans` of the graph on each axis of the mesh.
         mesh: The `mesh.Mesh` that runs it.
         given: Its inputs, in the kinds in which they are passed.
         outputs: The values that it returns.
@@ -101,8 +106,8 @@ class Lowered:
         is_compiled: Whether XLA compiles the operations of each replica.
         is_beside: Whether it is compiled beside a form without XLA. It draws
             the same random numbers as that one, so draws aren't compiled.
-        groups: Group keys of its collectives, by their members, if they were
-            chosen before it was written: a thread may write it, and keys are
+        groups: Group keys of its collectives, by members and mesh axis, if they
+            were chosen before it was written: a thread may write it, and keys are
             counted in an order that is the same on all workers.
         copied: Inputs of which each replica has a reference of its own.
         assigns_last: Whether assignments of variables wait for everything else.
@@ -120,14 +125,16 @@ class Lowered:
 
     name: str
     graph: Graph
-    plans: Plans
+    plans: tuple[Plans, ...]
     mesh: Mesh
     given: list[Value]
     outputs: list[Value]
     grouped: Sequence[Tensor] = ()
     is_compiled: bool = False
     is_beside: bool = False
-    groups: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    groups: Mapping[Members, Sequence[int]] = dataclasses.field(
+        default_factory=dict
+    )
     copied: frozenset[Value] = frozenset()
     assigns_last: bool = False
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
@@ -136,6 +143,10 @@ class Lowered:
     clusters: list[Cluster] = dataclasses.field(default_factory=list)
     phases: dict[Instruction, int] = dataclasses.field(default_factory=dict)
     after: dict[Instruction, int] = dataclasses.field(default_factory=dict)
+
+    def whole(self, tensor: Tensor) -> Value:
+        """Returns the value of a tensor that every replica holds whole."""
+        return value(tensor, REPLICATED, len(self.plans))
 
     @property
     def regions(self) -> list[Region]:
@@ -186,9 +197,16 @@ def bodies_of(instruction: Instruction) -> Sequence[Lowered]:
     return [instruction.body] if isinstance(instruction, Call) else ()
 
 
-def values(tensors: Sequence[Tensor], kinds: Sequence[Kind]) -> list[Value]:
-    """Returns a value for each tensor in its kind, on a mesh of one axis."""
-    return [value(tensor, kind) for tensor, kind in zip(tensors, kinds)]
+def values(
+    tensors: Sequence[Tensor], kinds: Sequence[Sequence[Kind]]
+) -> list[Value]:
+    """Returns a value for each tensor.
+
+    Args:
+        tensors: The tensors.
+        kinds: For each axis of the mesh, the kinds of all tensors.
+    """
+    return list(map(Value, tensors, zip(*kinds)))
 
 
 def _draws(node: Node) -> bool:

@@ -23,8 +23,13 @@ _MOST_ELEMENTS = 6
 """Elements of the largest constant that is printed."""
 
 
-def graph_text(graph: Graph, plans: Plans | None = None) -> str:
-    """Returns a graph of the one-device step as text, with plans if given."""
+def graph_text(graph: Graph, plans: Sequence[Plans] = ()) -> str:
+    """Returns a graph of the one-device step as text.
+
+    Args:
+        graph: The graph.
+        plans: Its plans on the axes of the mesh, if they are to be printed.
+    """
     return "\n".join(_graph_lines(graph, plans, "")) + "\n"
 
 
@@ -77,32 +82,35 @@ def _elements(number: object) -> object:
     return "?" if number is None else number
 
 
-def _graph_lines(graph: Graph, plans: Plans | None, indent: str) -> list[str]:
+def _graph_lines(
+    graph: Graph, plans: Sequence[Plans], indent: str
+) -> list[str]:
     lines = [f"{indent}given {_typed(tensor)}" for tensor in graph.inputs]
     for node in graph.nodes:
         if node.type == "Input":
             continue
         lines.append(indent + _node_line(node, plans))
-        plan = plans and plans.nodes.get(node)
-        details = (plan and plan.details) or [None] * len(node.bodies)
-        for number, (body, inner) in enumerate(zip(node.bodies, details)):
+        own = [of_axis.nodes[node] for of_axis in plans if of_axis.nodes]
+        for number, body in enumerate(node.bodies):
+            inner = [plan.details[number] for plan in own]
             lines.append(f"{indent}  body {number}:")
             lines += _graph_lines(body, inner, indent + "    ")
     lines += [f"{indent}return {_name(one)}" for one in graph.outputs]
     return lines
 
 
-def _node_line(node: Node, plans: Plans | None) -> str:
+def _node_line(node: Node, plans: Sequence[Plans]) -> str:
     made = ", ".join(map(_typed, node.outputs))
     arguments = ", ".join(map(_name, node.inputs)) or _constant(node)
     line = f"{made}{' = ' * bool(made)}{node.type}({arguments})"
     if node.controls:
         line += f" after {', '.join(control.name for control in node.controls)}"
-    plan = plans.nodes.get(node) if plans else None
-    if plan and node.type != "Const":
-        wants = ", ".join(map(_kind, plan.wants))
-        gives = ", ".join(map(_kind, plan.gives))
-        line += f"  ({wants}) -> ({gives}){'' if plan.rule else ', no rule'}"
+    own = [of_axis.nodes[node] for of_axis in plans if node in of_axis.nodes]
+    if own and node.type != "Const":
+        wants = ", ".join(map(_kinds, zip(*(plan.wants for plan in own))))
+        gives = ", ".join(map(_kinds, zip(*(plan.gives for plan in own))))
+        has_rule = all(plan.rule for plan in own)
+        line += f"  ({wants}) -> ({gives}){'' if has_rule else ', no rule'}"
     return line
 
 
@@ -157,7 +165,12 @@ def _constant(node: Node) -> str:
 
 
 def _value(one: ir.Value) -> str:
-    return f"{_name(one.tensor)} {' | '.join(map(_kind, one.placement))}"
+    return f"{_name(one.tensor)} {_kinds(one.placement)}"
+
+
+def _kinds(placement: kinds.Placement) -> str:
+    """Returns the kinds on the axes of the mesh as text."""
+    return " | ".join(map(_kind, placement))
 
 
 def _name(tensor: Tensor) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from tensorflow.core.framework import function_pb2
 
-from kerasmgpu.partitioner.ir.instructions import value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.replicas import Replicas
@@ -51,6 +50,30 @@ class Build(Function):
         view._natural, view._values = {}, {}
         for tensor in tensors:
             parts = list(self.given(tensor))
-            made = value(tensor, self.natural(tensor))
+            made = self.natural(tensor)
             view.give(made, parts[:: self.mesh.micro_batches])
         return view
+
+    def on_line(self, axis: int, places: range) -> "Build":
+        """Returns a view of this function for a line of a mesh's replicas.
+
+        The line is a mesh of one axis, whose places are counted along it. Nodes
+        that are written through the view are this function's; it has values of
+        its own. All calls for a line return the same view.
+
+        Args:
+            axis: The mesh axis.
+            places: Places of the line's replicas; see `Mesh.lines`.
+        """
+
+        def view() -> "Build":
+            made, mesh = copy.copy(self), self.mesh.line(axis, places)
+            made.whole, made.places, made.mesh = self, places, mesh
+            made.line = axis, self.mesh.number_of(axis, places)
+            made.replicas = made._row_shares = self.replicas.on_line(mesh)
+            made.sizes = copy.copy(self.sizes)
+            made.sizes.places = places
+            made._natural, made._values, made._kept = {}, {}, {}
+            return made
+
+        return self.keep(("line", axis, places), view)

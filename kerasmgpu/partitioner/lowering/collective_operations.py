@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
+from kerasmgpu.partitioner.ir.lowered import Members
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.lengths import (
     padded,
@@ -28,9 +29,24 @@ in 2 (workers - 1) rounds."""
 _groups = itertools.count(70_000)
 
 
-def new_groups() -> dict[str, int]:
-    """Returns group keys for a function that is yet to be written."""
-    return {members: next(_groups) for members in ("replicas", "hosts")}
+def new_groups(mesh: Mesh) -> dict[Members, list[int]]:
+    """Returns group keys for a function that is yet to be written.
+
+    Returns:
+        `{(members, axis): keys}`, with a key for each line of the job along the
+        mesh axis; for the axis `None`, a key for all of the members.
+    """
+    axes = [None, *range(len(mesh.axes))]
+    return {
+        (members, axis): _new_keys(mesh, axis)
+        for members in ("replicas", "hosts")
+        for axis in axes
+    }
+
+
+def _new_keys(mesh: Mesh, axis: int | None) -> list[int]:
+    number = 1 if axis is None else mesh.total // mesh.size(axis)
+    return [next(_groups) for _ in range(number)]
 
 
 class Keys(NamedTuple):
@@ -159,16 +175,32 @@ class Collectives(Replicas):
                 dynamic shape.
             dtype: Type of the values.
         """
-        while build.parent is not None:
-            build = build.parent
+        axis, line = build.line
+        while (outer := build.whole or build.parent) is not None:
+            build = outer
+        mesh = build.program.mesh
+        if mesh.has_uneven_workers:
+            elements = None  # Workers' parts along other axes differ.
         recorded = build.keep("collectives", list)
         recorded.append((members, merge, elements, dtype.name))
-        chosen = build.program.groups.get(members)
-        group, instances = build.keep(
-            ("keys", members),
-            lambda: (chosen or next(_groups), itertools.count(1)),
+        groups = build.keep(
+            ("groups", members, axis),
+            lambda: (
+                build.program.groups.get((members, axis))
+                or _new_keys(mesh, axis)
+            ),
         )
-        return Keys(self.num_members(members), group, next(instances))
+        instances = build.keep(
+            ("instances", members, axis, line), lambda: itertools.count(1)
+        )
+        return Keys(self.num_members(members), groups[line], next(instances))
+
+    def on_line(self, mesh: Mesh) -> Replicas:
+        # Inside of a worker, replicas read each other's memory.
+        is_inside = self.mesh.num_workers > 1 == mesh.num_workers
+        if is_inside and mesh.shares_memory:
+            return Replicas(mesh)
+        return super().on_line(mesh)
 
     def num_members(self, members: str) -> int:
         """Returns the number of all `"replicas"` or `"hosts"` of the job."""

@@ -1,6 +1,7 @@
 """Writes a program as a `FunctionDef`, instruction by instruction."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from kerasmgpu.partitioner.lowering import (
     device_shares,
     empty_shares,
     exchanges,
+    lines,
     micro_batches,
     outlined,
     regions,
@@ -25,7 +27,7 @@ from kerasmgpu.partitioner.lowering import (
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.once import runs_once
-from kerasmgpu.partitioner.lowering.operations import WRITERS
+from kerasmgpu.partitioner.lowering.operations import writer_of
 from kerasmgpu.partitioner.lowering.replicas import combined
 from kerasmgpu.partitioner.mesh import first_on_device
 from kerasmgpu.partitioner.planning.facts import is_known
@@ -41,13 +43,28 @@ from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
 
+_ALONG_AN_AXIS = (
+    ir.AllGather,
+    ir.AllReduce,
+    ir.FirstOnly,
+    ir.ReduceScatter,
+    ir.Slice,
+    LookUp,
+    ToOwners,
+)
+"""Instructions that change kinds along one axis of the mesh."""
+
 
 def emit(build: Build, program: Lowered) -> None:
     """Writes all instructions of a program; `build` must have its inputs."""
     for instruction in program.instructions:
         build.time = program.turn_of(instruction)[0], -1
         build.writer.once = runs_once(program, instruction)
-        _EMIT[type(instruction)](build, instruction)
+        write = _EMIT[type(instruction)]
+        if isinstance(instruction, _ALONG_AN_AXIS):
+            lines.along(build, instruction, write)
+        else:
+            write(build, instruction)
         build.writer.turn = build.writer.once = None
 
 
@@ -95,10 +112,11 @@ def _once(
 def _on_each(
     build: Build, operation: ir.Operation, inputs: list[References]
 ) -> list[References]:
-    node, plan = operation.node, operation.plan
-    write: Callable[..., list[Reference]] = WRITERS[plan.emit]
+    node, plans = operation.node, operation.plans
+    write, plan = writer_of(plans)
     if operation.is_guarded:
-        write = empty_shares.write
+        write = functools.partial(empty_shares.write, plans)
+    varies = any(map(tables.has_varying_sizes, plans))
     outputs: list[list[Reference]] = [[] for _ in node.outputs]
     names = []
     is_each = operation.runs is ir.Runs.ON_EACH
@@ -106,7 +124,7 @@ def _on_each(
     for place in range(0, build.mesh.num, build.span):
         build.take_turn(operation, place)
         arguments = [references[place] for references in inputs]
-        with _varying(build, tables.has_varying_sizes(plan)):
+        with _varying(build, varies):
             made = write(build, node, plan, place, arguments)
         names.append(build.note_done(node))
         # `Function.controls` looks a node up by micro-batch.
@@ -225,7 +243,7 @@ def _require_equal_rows(build: Build, check: ir.RequireEqualRows) -> None:
     if check.passed is not None:
         total = build.replicas.total_rows(build, check.passed)
         counts = [
-            [total] if isinstance(one.kind, Sharded) else numbers
+            [total] if one.has(Sharded) else numbers
             for one, numbers in zip(check.inputs, counts)
         ]
     vectors = [build.sizes.packed(numbers) for numbers in counts]
@@ -250,7 +268,7 @@ def _rows_passed(
     if symbol.is_entry:
         return [build.sizes.entry_of_value(symbol)]
     references = list(build.references(one))
-    if not isinstance(one.kind, Sharded):
+    if not one.has(Sharded):
         references = references[:1]
     return list(map(build.sizes.size, references))
 
@@ -296,21 +314,27 @@ def _known_sizes(build: Build, known: ir.KnownSizes) -> None:
 
 def _local_shape(build: Build, shape: ir.LocalShape) -> None:
     (made,) = shape.outputs
-    sharded, dtype = cast(LocalSizes, made.kind).sharded, made.tensor.dtype
-    axis, known = sharded.axis, shape.sizes
-    if known is not None and known[axis] == -1:
+    dtype, known = made.tensor.dtype, shape.sizes
+    divided = [
+        kind.sharded for kind in made.placement if isinstance(kind, LocalSizes)
+    ]
+    if known is not None and known[divided[0].axis] == -1:
         build.hold(made, build.same(build.constant(known, dtype)))
         return
     result = []
     for place in range(build.mesh.num):
-        own = build.sizes.local(sharded, place)
-        own = build.cast(own, dtype)
+        own = {
+            sharded.axis: build.cast(build.sizes.local(sharded, place), dtype)
+            for sharded in divided
+        }
         if known is None:
-            whole = build.references(shape.inputs[0])[0]
-            result.append(_with_entry(build, whole, axis, own))
+            vector = build.references(shape.inputs[0])[0]
+            for axis, size in own.items():
+                vector = _with_entry(build, vector, axis, size)
+            result.append(vector)
         else:
             entries = [
-                own if n == axis else build.sizes.scalar(entry, dtype)
+                own[n] if n in own else build.sizes.scalar(entry, dtype)
                 for n, entry in enumerate(known)
             ]
             result.append(build.sizes.packed(entries))

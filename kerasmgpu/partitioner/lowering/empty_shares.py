@@ -8,13 +8,20 @@ ones for integers, which are lengths of sequences. Mirrored padding, which XLA
 refuses for no rows too, always gets the padding row, as it only copies.
 """
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.writing import Writer, branches
-from kerasmgpu.partitioner.rules.kinds import Kept, Kind, LocalSizes, Sharded
+from kerasmgpu.partitioner.rules.kinds import (
+    Kept,
+    Kind,
+    LocalSizes,
+    Rows,
+    Sharded,
+)
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -22,20 +29,30 @@ from kerasmgpu.partitioner.step.references import Reference
 
 
 def write(
+    plans: Sequence[Plan],
     build: Function,
     node: Node,
     plan: Plan,
     place: int,
     inputs: Sequence[Reference],
 ) -> list[Reference]:
-    """Writes a guarded node for one replica; returns its outputs."""
+    """Writes a guarded node for one replica; returns its outputs.
+
+    Args:
+        plans: Its plan on each axis of the mesh.
+        build: The function that is written.
+        node: The node.
+        plan: Unused: one of `plans`.
+        place: The replica's place.
+        inputs: References to the node's inputs.
+    """
+    plans = [one for one in plans if one.is_local]
     prefix, controls = f"replica_{place}/", build.controls(node, place)
     if Trait.MIRRORS in record(node.type).traits:
         device = build.device(place)
         return _with_padding_row(
-            build.writer, node, plan, inputs, device, prefix, controls
+            build.writer, node, plans, inputs, device, prefix, controls
         )
-    sharded = next(k for k in plan.wants if isinstance(k, Sharded))
     attributes = build.keep(
         ("branches", node),
         lambda: branches(
@@ -45,13 +62,14 @@ def write(
             (  # With rows; without rows.
                 lambda writer, inputs: writer.copy(node, inputs),
                 lambda writer, inputs: _with_padding_row(
-                    writer, node, plan, inputs
+                    writer, node, plans, inputs
                 ),
             ),
         ),
     )
-    count = build.sizes.count(sharded.rows, place)
-    has_rows = build.sizes.op("Greater", count, build.sizes.scalar(0))
+    counts = [build.sizes.count(_rows_of(one), place) for one in plans]
+    elements = functools.reduce(build.sizes.times, counts)
+    has_rows = build.sizes.op("Greater", elements, build.sizes.scalar(0))
     inputs, name = [has_rows, *inputs], prefix + node.name
     return build.op("If", inputs, place, name, controls, **attributes)
 
@@ -59,7 +77,7 @@ def write(
 def _with_padding_row(
     writer: Writer,
     node: Node,
-    plan: Plan,
+    plans: Sequence[Plan],
     inputs: Sequence[Reference],
     device: str = "",
     prefix: str = "",
@@ -71,17 +89,27 @@ def _with_padding_row(
         References to the outputs, without that row.
     """
     rank = len(node.outputs[0].shape)
-    padded = [
-        _padded(writer, tensor, kind, reference, rank, device)
-        for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
-    ]
-    outputs = writer.copy(node, padded, device, prefix, controls)
-    return [
-        _without_padding(writer, tensor, kind.axis, reference, device)
-        if isinstance(kind, Sharded) and not isinstance(kind, Kept)
-        else reference
-        for tensor, kind, reference in zip(node.outputs, plan.gives, outputs)
-    ]
+    for plan in plans:
+        inputs = [
+            _padded(writer, tensor, kind, reference, rank, device)
+            for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
+        ]
+    outputs = writer.copy(node, inputs, device, prefix, controls)
+    for plan in plans:
+        outputs = [
+            _without_padding(writer, tensor, kind.axis, reference, device)
+            if isinstance(kind, Sharded) and not isinstance(kind, Kept)
+            else reference
+            for tensor, kind, reference in zip(
+                node.outputs, plan.gives, outputs
+            )
+        ]
+    return outputs
+
+
+def _rows_of(plan: Plan) -> Rows:
+    """Returns the rows by which a plan divides its first divided input."""
+    return next(k.rows for k in plan.wants if isinstance(k, Sharded))
 
 
 def _padded(

@@ -44,7 +44,8 @@ def sort_by_row(build: Function, leaf: Sparse) -> None:
         "StatelessIf", [is_sorted, *references], HOST, **attributes
     )
     for tensor, reference in zip((leaf.indices, leaf.values), outputs):
-        build.hold(value(tensor, REPLICATED), build.same(reference))
+        whole = value(tensor, REPLICATED, build.mesh.num_axes)
+        build.hold(whole, build.same(reference))
 
 
 def _unchanged(writer: Writer, inputs: Sequence[Reference]) -> list[Reference]:
@@ -69,9 +70,10 @@ def shares(build: Function, rows: Rows) -> list[tuple[Reference, Reference]]:
     of, indices = cast(Rows, rows.of), cast(Tensor, rows.input)
     if replicas.total == 1:
         return [(sizes.scalar(0), sizes.scalar(rows.size))]
-    bounds = [sizes.start(of, place) for place in range(replicas.num)]
-    if replicas.first + replicas.num < replicas.total:
-        count = sizes.count(of, replicas.num - 1)
+    places = replicas.lines(of.over)[0]
+    bounds = [sizes.start(of, place) for place in places]
+    if replicas.first_along(of.over) + len(places) < replicas.size(of.over):
+        count = sizes.count(of, places[-1])
         bounds.append(sizes.plus(bounds[-1], count))
     else:
         bounds.append(sizes.scalar(_LAST))
@@ -83,7 +85,7 @@ def shares(build: Function, rows: Rows) -> list[tuple[Reference, Reference]]:
         *(build.reshape(vector, one_row, HOST) for vector in (numbers, limits)),
     )
     found = build.flat(found)
-    starts = [sizes.entry(found, n) for n in range(replicas.num + 1)]
+    starts = [sizes.entry(found, n) for n in range(len(places) + 1)]
     return [
         (start, sizes.minus(end, start))
         for start, end in zip(starts, starts[1:])

@@ -10,7 +10,7 @@ from kerasmgpu.partitioner.ir.instructions import Instruction, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.host_sizes import HostSizes
 from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
-from kerasmgpu.partitioner.rules.kinds import PER_WORKER, Kind, PerReplica, Rows
+from kerasmgpu.partitioner.rules.kinds import PER_WORKER, PerReplica, Rows
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
@@ -79,6 +79,11 @@ class Function(OperationWriter):
         span: For how many consecutive places a node that is written now runs,
             from its own place on: 1 if each replica or micro-batch has its own.
         outputs: References to what it returns; set when all is written.
+        places: The places of a line's replicas, if places are counted along a
+            line of the mesh; see `building.Build.on_line`.
+        line: The mesh axis of the line, and its number among all of the job;
+            `(None, 0)` for the whole mesh.
+        whole: The function that a line is a view of; else `None`.
     """
 
     def __init__(
@@ -109,6 +114,9 @@ class Function(OperationWriter):
         self._required: list[str] = []
         self.span = 1
         self.outputs: list[str] = []
+        self.places: Sequence[int] | None = None
+        self.line: tuple[int | None, int] = (None, 0)
+        self.whole: Function | None = None
 
     def copy(
         self,
@@ -147,7 +155,7 @@ class Function(OperationWriter):
         exception is `PER_WORKER`: a value on which workers agree follows.
         """
         self.hold(one, references)
-        if one.kind != PER_WORKER:
+        if PER_WORKER not in one.placement:
             self._natural.setdefault(one.tensor, one)
 
     def hold(self, one: Value, references: References) -> None:
@@ -167,9 +175,9 @@ class Function(OperationWriter):
             for reference in references
         }
 
-    def natural(self, tensor: Tensor) -> Kind:
-        """Returns the kind in which a tensor is defined; see `give`."""
-        return self._natural[tensor].kind
+    def natural(self, tensor: Tensor) -> Value:
+        """Returns a tensor in the kinds in which it is defined; see `give`."""
+        return self._natural[tensor]
 
     def given(self, tensor: Tensor) -> References:
         """Returns the references to a tensor in the kind of its definition."""
@@ -180,7 +188,7 @@ class Function(OperationWriter):
 
         Values of kind `PerReplica` are scaled by the replica's share of rows.
         """
-        kind = self.natural(tensor)
+        kind = self.natural(tensor).kind
         # Never `OnEachPlace`: only replicated values are.
         parts = cast(Sequence[Reference], self.given(tensor))
         if not isinstance(kind, PerReplica):
@@ -233,12 +241,25 @@ class Function(OperationWriter):
         """
         if self.program.phases:
             return []
-        return last_collectives(self.last_collective, place)
+        return last_collectives(self.last_collective, self._place(place))
 
     def note_collective(self, place: int, name: str) -> None:
         """Records the name of a collective, or of a loop with some inside."""
+        place = self._place(place)
         self.last_collective[place] = name
         self.collectives.append((self.time, place, name))
+
+    @property
+    def _num_places(self) -> int:
+        """Number of all places, not only of those of a line."""
+        mesh = self.mesh if self.places is None else self.program.mesh
+        return mesh.num
+
+    def _place(self, place: int) -> int:
+        """Returns the place, among all, of a replica of this line."""
+        if self.places is None or place == HOST:
+            return place
+        return self.places[place]
 
     def note_done(self, node: Node, name: str | None = None) -> str:
         """Records a node, by default the last one written, as a copy of `node`.
@@ -254,6 +275,17 @@ class Function(OperationWriter):
         """Records the names of the nodes that an instruction was written as."""
         self._ran[instruction] = names
 
+    def take_names(
+        self, instruction: Instruction, node: Node | None
+    ) -> tuple[list[str], list[str]]:
+        """Forgets and returns the names that are recorded of an instruction.
+
+        Returns:
+            Those of `note_ran`, and those of `note_done` of its node.
+        """
+        done = [] if node is None else self._done.pop(node, [])
+        return self._ran.pop(instruction, []), done
+
     def ran(self, instructions: Sequence[Instruction], place: int) -> list[str]:
         """Returns names of the nodes that some instructions were written as.
 
@@ -264,8 +296,8 @@ class Function(OperationWriter):
         names: dict[str, None] = {}
         for instruction in instructions:
             found = self._ran.get(instruction, [])
-            if len(found) == self.mesh.num:
-                found = [found[place]]
+            if len(found) == self._num_places:
+                found = [found[self._place(place)]]
             names.update(dict.fromkeys(found))
         return list(names)
 
@@ -277,8 +309,9 @@ class Function(OperationWriter):
         names: list[str] = []
         for control in node.controls:
             done = self._done.get(control, ())
-            if len(done) == self.mesh.num and place != HOST:
-                names += done[place : place + self.span]
+            if len(done) == self._num_places and place != HOST:
+                first = self._place(place)
+                names += done[first : first + self.span]
             else:
                 names += done
         if self._batch is not None and node in self.program.after_batch:
@@ -344,13 +377,13 @@ class Function(OperationWriter):
             root = root.parent
         if (
             not isinstance(rows.size, int)
-            or rows.size % self.mesh.total
+            or rows.size % self.mesh.size(rows.over)
             or rows.of is not None
             or rows.are_of_variable
             or root.passed_counts(rows) is not None
         ):
             return None
-        return rows.size // self.mesh.total
+        return rows.size // self.mesh.size(rows.over)
 
     def shares(self, rows: Rows) -> list[tuple[Reference, Reference]]:
         """See `RowShares.shares`."""

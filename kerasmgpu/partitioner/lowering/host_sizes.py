@@ -11,8 +11,9 @@ from typing import Any, Protocol, cast
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
-from kerasmgpu.partitioner.rules.kinds import Kind, Rows, Shape, Sharded
+from kerasmgpu.partitioner.rules.kinds import Rows, Shape, Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
@@ -30,7 +31,7 @@ class Values(Protocol):
 
     def is_written(self, tensor: Tensor) -> bool: ...
 
-    def natural(self, tensor: Tensor) -> Kind: ...
+    def natural(self, tensor: Tensor) -> Value: ...
 
     def given(self, tensor: Tensor) -> Sequence[Reference] | OnEachPlace: ...
 
@@ -51,6 +52,8 @@ class HostSizes:
         values: Its `Values`.
 
     Attributes:
+        places: The places of a line's replicas, if places are counted along a
+            line of the mesh; see `Mesh.lines`.
         imports: `{request: reference}` of sizes that the enclosing function
             passes.
     """
@@ -58,6 +61,7 @@ class HostSizes:
     def __init__(self, build: OperationWriter, values: Values) -> None:
         self._build = build
         self._values = values
+        self.places: Sequence[int] | None = None
         self.imports: dict[Request, Reference] = {}
 
     def vector(
@@ -130,11 +134,11 @@ class HostSizes:
             return self.imported(("symbol", symbol))
         if symbol.is_entry:
             return self.entry_of_value(symbol)
-        kind = values.natural(tensor)
-        if isinstance(kind, Sharded) and kind.axis == axis:
-            if symbol.is_rows:
-                return values.total_rows(kind.rows)
-            return self.scalar(kind.size)
+        for kind in values.natural(tensor).placement:
+            if isinstance(kind, Sharded) and kind.axis == axis:
+                if symbol.is_rows:
+                    return values.total_rows(kind.rows)
+                return self.scalar(kind.size)
         return self.size(values.given(tensor)[0], axis)
 
     def entry_of_value(self, symbol: Symbol) -> Reference:
@@ -167,24 +171,28 @@ class HostSizes:
 
     def start(self, rows: Rows, place: int) -> Reference:
         """Returns the index, among all rows, of a replica's first row."""
-        return self._bound("start", rows, place)
+        return self._bound("start", rows, self._place(place))
 
     def count(self, rows: Rows, place: int) -> Reference:
         """Returns the number of a replica's rows."""
+        place = self._place(place)
         if self._values.parent is None:
             counts = self._values.passed_counts(rows)
             if counts is not None:
-                return counts[place]
+                return counts[self._build.mesh.position(place, rows.over)]
         elif (equal := self._values.equal_count(rows)) is not None:
             return self.scalar(equal)
         return self._bound("count", rows, place)
+
+    def _place(self, place: int) -> int:
+        return place if self.places is None else self.places[place]
 
     def _bound(self, bound: str, rows: Rows, place: int) -> Reference:
         if self._values.parent is not None:
             return self.imported((bound, rows, place))
         start, count = self._build.keep(
             ("shares", rows), lambda: self._values.shares(rows)
-        )[place]
+        )[self._build.mesh.position(place, rows.over)]
         return start if bound == "start" else count
 
     def local(self, sharded: Sharded, place: int) -> Reference:

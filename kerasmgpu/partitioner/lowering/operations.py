@@ -1,7 +1,7 @@
 """Writes operations that are not just copied; see `rules.table.Emit`."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
@@ -52,11 +52,24 @@ def _local_mean(
     Without rows it is 0, not NaN. A mean over other axes than rows, which is no
     partial sum, is only copied.
     """
+    return _fractions([plan], build, node, plan, place, inputs)
+
+
+def _fractions(
+    plans: Sequence[Plan],
+    build: Function,
+    node: Node,
+    plan: Plan,
+    place: int,
+    inputs: Tensors,
+) -> Tensors:
+    """Writes `_local_mean` for the plans of several axes of the mesh."""
     (mean,) = build.copy(node, inputs, place)
-    if not isinstance(plan.gives[0], Partial):
-        return [mean]
-    rows = cast(Sharded, plan.wants[0]).rows
-    return [build.times_share(mean, rows, place)]
+    for one in plans:
+        if isinstance(one.gives[0], Partial):
+            rows = cast(Sharded, one.wants[0]).rows
+            mean = build.times_share(mean, rows, place)
+    return [mean]
 
 
 def _draw_rows(
@@ -274,12 +287,13 @@ def _own(
     kind = cast(Sharded, plan.wants[0])
     start, end = build.mesh.part_of(kind.rows, place)
     own = in_part(build, kind.rows, place, ids)
-    index = build.mesh.first + place
+    over = kind.rows.over
+    index = build.mesh.first_along(over) + build.mesh.position(place, over)
     found = []
     if index > 0:
         bound = build.constant(start, ids.dtype, place)
         found += build.op("GreaterEqual", [ids, bound], place)
-    if index < build.mesh.total - 1:
+    if index < build.mesh.size(over) - 1:
         bound = build.constant(end, ids.dtype, place)
         found += build.op("Less", [ids, bound], place)
     if not found:  # One replica owns all.
@@ -310,3 +324,21 @@ WRITERS: Mapping[Emit | None, WriteOperation] = MappingProxyType(
     }
 )
 """Maps each way to write an operation to the function that does so."""
+
+
+def writer_of(plans: Sequence[Plan]) -> tuple[WriteOperation, Plan]:
+    """Returns the function that writes an operation, and the plan it takes.
+
+    Args:
+        plans: The operation's plan on each axis of the mesh. Only means are
+            written in another way for several of them; see
+            `rules/compatible.py`.
+    """
+    if len(plans) == 1:
+        return WRITERS[plans[0].emit], plans[0]
+    changed = [plan for plan in plans if plan.emit and plan.is_local]
+    if not changed:
+        return as_it_is, plans[0]
+    if len(changed) > 1 and changed[0].emit is Emit.LOCAL_MEAN:
+        return functools.partial(_fractions, changed), changed[0]
+    return WRITERS[changed[0].emit], changed[0]

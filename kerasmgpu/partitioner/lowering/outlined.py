@@ -34,7 +34,7 @@ def write(
         argument = build.writer.add_input("given", references[0].dtype)
         tensor = one.tensor
         is_defined = parent.is_written(tensor)
-        if is_defined and parent.natural(tensor) == one.kind:
+        if is_defined and parent.natural(tensor) == one:
             build.give(one, [argument])
         else:
             build.hold(one, [argument])

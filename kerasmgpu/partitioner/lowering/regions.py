@@ -17,7 +17,7 @@ from kerasmgpu.partitioner.lowering.all_passes import finish
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.rules.kinds import Rows, is_local
+from kerasmgpu.partitioner.rules.kinds import Rows
 from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -46,7 +46,7 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
         parent.note_ran(region, names)
         for number, one in enumerate(region.outputs):
             references: References = [made[number][0] for made in calls]
-            if not is_local(one.kind):
+            if not one.is_local:
                 references = parent.same(references[0])
             parent.give(one, references)
         return
@@ -72,7 +72,7 @@ class _Bodies:
         self._out_widths = self._widths
         if not self._is_loop:
             self._out_widths = [
-                num if is_local(one.kind) else 1 for one in region.outputs
+                num if one.is_local else 1 for one in region.outputs
             ]
         builds, outputs = [], []
         for index, body in enumerate(region.bodies):

@@ -80,6 +80,12 @@ class Replicas:
         shares.of_devices = self
         return shares
 
+    def on_line(self, mesh: Mesh) -> "Replicas":
+        """Returns replicas of a line of this mesh; see `Mesh.line`."""
+        line = copy.copy(self)
+        line.mesh = mesh
+        return line
+
     # Rows --------------------------------------------------------------------
 
     def shares(
@@ -88,21 +94,24 @@ class Replicas:
         """Computes each local replica's first row and number of rows on the host.
 
         Returns:
-            List of pairs of references, one per local replica.
+            List of pairs of references, one per local replica; along a line of
+            the mesh axis that the rows are divided along.
         """
         if rows.of is not None:
             return entries.shares(build, rows)
         if rows.are_of_variable:
-            places = range(self.mesh.num)
+            places = self.mesh.lines(rows.over)[0]
             return _pairs(build, [self.mesh.part_of(rows, n) for n in places])
         counts = self.passed_counts(build, rows)
         if counts is not None:
             return self.shares_of_counts(build, rows, counts)
         if isinstance(rows.size, int):
-            bounds = bounds_of(rows.size, self.mesh.total)
-            own = bounds[self.mesh.first :][: self.mesh.num + 1]
+            bounds = bounds_of(rows.size, self.mesh.size(rows.over))
+            num = self.mesh.block[rows.over]
+            first = self.mesh.first_along(rows.over)
+            own = bounds[first:][: num + 1]
             return _pairs(build, list(zip(own, own[1:])))
-        return self._computed_shares(build, build.sizes.scalar(rows.size))
+        return self._computed_shares(build, rows)
 
     def shares_of_counts(
         self, build: Function, rows: Rows, counts: Sequence[Reference]
@@ -139,9 +148,9 @@ class Replicas:
         for tensor in build.graph.inputs:
             if not build.is_written(tensor) or tensor.dtype == tf.resource:
                 continue
-            kind = build.natural(tensor)
-            if isinstance(kind, Sharded) and kind.rows == rows:
-                return tensor
+            for kind in build.natural(tensor).placement:
+                if isinstance(kind, Sharded) and kind.rows == rows:
+                    return tensor
         return None
 
     def _counts(self, build: Function, tensor: Tensor) -> list[Reference]:
@@ -151,16 +160,18 @@ class Replicas:
         return list(map(build.sizes.size, build.parts(tensor)))
 
     def _computed_shares(
-        self, build: Function, size: Reference
+        self, build: Function, rows: Rows
     ) -> list[tuple[Reference, Reference]]:
-        """Returns `shares` of `size` rows, a number that the host computes."""
+        """Returns `shares` of rows whose number the host computes."""
         mesh, sizes = self.mesh, build.sizes
-        numbers = build.constant(range(mesh.total + 1))
-        vector = sizes.first_row(numbers, size, mesh.total)
-        starts = build.op("Unpack", [vector], num=mesh.total + 1)
+        size, total = sizes.scalar(rows.size), mesh.size(rows.over)
+        numbers = build.constant(range(total + 1))
+        vector = sizes.first_row(numbers, size, total)
+        starts = build.op("Unpack", [vector], num=total + 1)
+        first = mesh.first_along(rows.over)
         return [
             (starts[number], sizes.minus(starts[number + 1], starts[number]))
-            for number in range(mesh.first, mesh.first + mesh.num)
+            for number in range(first, first + mesh.block[rows.over])
         ]
 
     # Communication -----------------------------------------------------------

@@ -12,7 +12,6 @@ from kerasmgpu.partitioner.ir.instructions import (
     Instruction,
     Operation,
     Value,
-    value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
 from kerasmgpu.partitioner.mesh import Mesh
@@ -30,7 +29,7 @@ _import_on_use(__name__)
 def unlowered(
     name: str,
     graph: Graph,
-    plans: Plans,
+    plans: tuple[Plans, ...],
     mesh: Mesh,
     given: Sequence[Value],
     outputs: Sequence[Value],
@@ -68,27 +67,31 @@ def unlowered(
 
 def _instruction(node: Node, program: Lowered) -> Instruction:
     if node.type == "Const":
-        return Constant((), (value(node.outputs[0], REPLICATED),), node)
-    plan = program.plans.nodes[node]
-    inputs = tuple(values(node.inputs, plan.wants))
-    outputs = tuple(values(node.outputs, plan.gives))
-    if tables.is_exchanged(plan):
-        return LookUp(inputs, outputs, node, plan)
+        return Constant((), (program.whole(node.outputs[0]),), node)
+    plans = tuple(of_axis.nodes[node] for of_axis in program.plans)
+    inputs = tuple(values(node.inputs, [plan.wants for plan in plans]))
+    outputs = tuple(values(node.outputs, [plan.gives for plan in plans]))
+    for axis, plan in enumerate(plans):
+        if tables.is_exchanged(plan):
+            return LookUp(inputs, outputs, node, axis)
     if not node.bodies:
-        return Operation(inputs, outputs, node, plan)
-    bodies = _bodies(node, plan, program)
-    return Region(inputs, outputs, node, plan, bodies)
+        return Operation(inputs, outputs, node, plans)
+    bodies = _bodies(node, plans, program)
+    return Region(inputs, outputs, node, plans, bodies)
 
 
-def _bodies(node: Node, plan: Plan, program: Lowered) -> list[Lowered]:
+def _bodies(
+    node: Node, plans: tuple[Plan, ...], program: Lowered
+) -> list[Lowered]:
     """Returns the programs of a loop's or branch's functions, in order."""
     is_loop = Trait.LOOP in record(node.type).traits
-    carried = plan.wants if is_loop else plan.wants[1:]
+    carried = [plan.wants if is_loop else plan.wants[1:] for plan in plans]
     bodies = []
-    for number, (body, inner) in enumerate(zip(node.bodies, plan.details)):
+    of_bodies = zip(*(plan.details for plan in plans))
+    for number, (body, inner) in enumerate(zip(node.bodies, of_bodies)):
         # A loop's first body is its condition: one boolean for all replicas.
         is_condition = is_loop and number == 0
-        made = (REPLICATED,) if is_condition else plan.gives
+        made = [(REPLICATED,) if is_condition else plan.gives for plan in plans]
         given = values(body.inputs, carried)
         outputs = values(body.outputs, made)
         bodies.append(

@@ -7,7 +7,7 @@ a kernel computes changes a variable, all workers take the first worker's. They
 also take its draws without a seed, and its results of Python functions.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from kerasmgpu.partitioner.ir.instructions import (
     Broadcast,
@@ -31,6 +31,8 @@ def agree(program: Lowered) -> None:
 
     With one worker, inserts none.
     """
+    if program.mesh.num_workers == 1:
+        return
     found = must_agree(program.graph, program.plans)
     tensors = {one for one in found if may_differ(program.mesh, one)}
     for one in program.programs():
@@ -42,7 +44,7 @@ def agree(program: Lowered) -> None:
         one.instructions = result
 
 
-def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
+def must_agree(graph: Graph, plans: Sequence[Plans]) -> set[Tensor]:
     """Returns the tensors that can differ between workers, and must not.
 
     These are results of stateful operations, except on variables' copies, and
@@ -51,8 +53,7 @@ def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
     """
     found: set[Tensor] = set()
     for node in graph.nodes:
-        plan = plans.nodes.get(node)
-        if plan is None:
+        if node not in plans[0].nodes:
             continue
         traits = record(node.type).traits
         if node.is_stateful and Trait.COPIED not in traits:
@@ -61,13 +62,14 @@ def must_agree(graph: Graph, plans: Plans) -> set[Tensor]:
             found |= _causes(plans, node.inputs[1:])
         if node.bodies:
             found |= _causes(plans, node.inputs)
-            for body, inner in zip(node.bodies, plan.details):
+            details = [of_axis.nodes[node].details for of_axis in plans]
+            for body, inner in zip(node.bodies, zip(*details)):
                 found |= must_agree(body, inner)
                 found |= _causes(inner, body.outputs)
     return found
 
 
-def _causes(plans: Plans, tensors: Iterable[Tensor]) -> set[Tensor]:
+def _causes(plans: Sequence[Plans], tensors: Iterable[Tensor]) -> set[Tensor]:
     """Returns results behind `tensors` that workers can round differently.
 
     The search from `tensors` towards their inputs ends at such a result, and at
@@ -78,11 +80,12 @@ def _causes(plans: Plans, tensors: Iterable[Tensor]) -> set[Tensor]:
     while waiting:
         tensor = waiting.pop()
         node = tensor.node
-        if tensor in seen or node not in plans.nodes:
+        if tensor in seen or node not in plans[0].nodes:
             continue
         seen.add(tensor)
+        gives = [of_axis.nodes[node].gives for of_axis in plans]
         if (
-            plans.nodes[node].gives[tensor.index] != REPLICATED
+            any(kinds[tensor.index] != REPLICATED for kinds in gives)
             or Trait.COPIED in record(node.type).traits
         ):
             continue  # Communication makes it equal.
@@ -100,13 +103,13 @@ def _is_safe(node: Node) -> bool:
 def _broadcasts(
     operation: Operation, tensors: Collection[Tensor]
 ) -> list[Broadcast]:
-    if operation.plan.is_local:
+    if operation.is_local:
         return []
     found: list[Broadcast] = []
     outputs: list[Value] = []
     for one in operation.outputs:
         if one.tensor in tensors:
-            unequal = value(one.tensor, PER_WORKER)
+            unequal = value(one.tensor, PER_WORKER, len(one.placement))
             outputs.append(unequal)
             found.append(Broadcast((unequal,), (one,)))
         else:

@@ -8,6 +8,7 @@ together, in the order in which the backward pass makes them.
 """
 
 import collections
+from collections.abc import Sequence
 
 from kerasmgpu.partitioner.ir.instructions import (
     AllReduce,
@@ -23,7 +24,7 @@ LAST = float("inf")
 """Level of nodes that depend on a sum, but that no other sum needs."""
 
 
-def levels(graph: Graph, plans: Plans) -> dict[Node, float]:
+def levels(graph: Graph, plans: Sequence[Plans]) -> dict[Node, float]:
     """Returns the level of each node, in the order of the graph."""
     found: dict[Node, float] = {}
     waiting: list[Node] = []
@@ -86,8 +87,8 @@ def _group_sums(program: Lowered) -> None:
             ]
         merged.update(group)
         group.sort(key=lambda one: _order(one.inputs[0].tensor, made_at))
-        for by in dict.fromkeys(one.by for one in group):
-            alike = [one for one in group if one.by == by]
+        for kind in dict.fromkeys((one.by, one.axis) for one in group):
+            alike = [one for one in group if (one.by, one.axis) == kind]
             result.append(_merged(alike))
         for one in group:
             made.update(one.outputs)
@@ -112,20 +113,23 @@ def _needed_at(program: Lowered) -> dict[Tensor, float]:
         for tensor in _sums_for(node, program.plans):
             first.setdefault(tensor, program.levels[node])
     for tensor in program.grouped:
-        if _is_partial(tensor, program.plans):
+        if any(_is_partial(tensor, plans) for plans in program.plans):
             first.setdefault(tensor, LAST)
     return first
 
 
-def _sums_for(node: Node, plans: Plans) -> list[Tensor]:
-    """Returns the partial inputs that a node needs whole."""
-    plan = plans.nodes.get(node)
-    return [
-        tensor
-        for tensor, want in zip(node.inputs, plan.wants if plan else ())
-        if not isinstance(want, (PerReplica, Partial))
-        and _is_partial(tensor, plans)
-    ]
+def _sums_for(node: Node, plans: Sequence[Plans]) -> list[Tensor]:
+    """Returns the partial inputs that a node needs whole, once per mesh axis."""
+    found: list[Tensor] = []
+    for of_axis in plans:
+        plan = of_axis.nodes.get(node)
+        found += [
+            tensor
+            for tensor, want in zip(node.inputs, plan.wants if plan else ())
+            if not isinstance(want, (PerReplica, Partial))
+            and _is_partial(tensor, of_axis)
+        ]
+    return found
 
 
 def _is_partial(tensor: Tensor, plans: Plans) -> bool:

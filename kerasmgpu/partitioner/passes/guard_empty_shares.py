@@ -36,5 +36,6 @@ def _is_fragile(operation: Operation, program: Lowered) -> bool:
     return any(
         isinstance(kind, Sharded)
         and not program.mesh.always_has_rows(kind.rows)
-        for kind in (*operation.plan.wants, *operation.plan.gives)
+        for plan in operation.plans
+        for kind in (*plan.wants, *plan.gives)
     )

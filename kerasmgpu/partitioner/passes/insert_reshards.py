@@ -24,7 +24,7 @@ def insert_reshards(program: Lowered) -> None:
     def need(wanted: Value) -> None:
         if wanted in made:
             return
-        known = value(wanted.tensor, KNOWN)
+        known = value(wanted.tensor, KNOWN, len(program.plans))
         origin = source.get(wanted.tensor, known)
         result.append(Reshard((origin,), (wanted,)))
         made[wanted] = None

@@ -44,8 +44,8 @@ def localise_sizes(program: Lowered) -> None:
     worker nothing is inserted.
     """
     total = program.mesh.total
-    if program.mesh.num == total:
-        return
+    if program.mesh.num == total or program.mesh.axes:
+        return  # On a mesh of several axes, batches are passed whole.
     needed = {
         rows
         for instruction in program.instructions
@@ -93,7 +93,8 @@ def _needed(instruction: Instruction) -> Iterator[Rows]:
 def _is_written_by_rule(instruction: Instruction) -> bool:
     """Whether an operation has an `Emit`: its writer can use any size."""
     return (
-        isinstance(instruction, Operation) and instruction.plan.emit is not None
+        isinstance(instruction, Operation)
+        and instruction.plans[0].emit is not None
     )
 
 

@@ -1,5 +1,8 @@
 """Replaces each `Reshard` by communication, slices or recomputation."""
 
+from collections.abc import Sequence
+from typing import cast
+
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.exchanges import ToOwners
 from kerasmgpu.partitioner.ir.instructions import (
@@ -15,17 +18,15 @@ from kerasmgpu.partitioner.ir.instructions import (
     Reshard,
     Slice,
     Value,
-    value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
 from kerasmgpu.partitioner.rules import table
+from kerasmgpu.partitioner.rules.compatible import fits
 from kerasmgpu.partitioner.rules.kinds import (
     KNOWN,
     PARTIAL,
     REPLICATED,
     Kept,
-    Kind,
-    Known,
     ListOf,
     LocalSizes,
     Owned,
@@ -34,6 +35,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Sharded,
     is_of_variable,
 )
+from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -48,7 +50,7 @@ def lower_reshards(program: Lowered) -> None:
     for instruction in program.instructions:
         if isinstance(instruction, Reshard):
             (wanted,) = instruction.outputs
-            lowering.want(wanted.tensor, wanted.kind)
+            lowering.want(wanted)
         else:
             lowering.add(instruction)
         if isinstance(instruction, Region):
@@ -77,64 +79,85 @@ class _Lowering:
             self._made[one] = None
             self._source.setdefault(one.tensor, one)
 
-    def want(self, tensor: Tensor, kind: Kind) -> Value:
-        """Returns a tensor's value in a kind; makes it first if necessary."""
-        wanted = value(tensor, kind)
+    def want(self, wanted: Value) -> Value:
+        """Returns a value; makes it first if necessary."""
         if wanted not in self._made:
             self._make(wanted)
             self._made[wanted] = None
         return wanted
 
     def _make(self, wanted: Value) -> None:
-        tensor, kind = wanted.tensor, wanted.kind
-        if isinstance(kind, LocalSizes):
-            self._local_shape(wanted, kind)
-        elif isinstance(kind, ListOf):
-            self._from(Alias, self._source[tensor], wanted)
-        elif isinstance(kind, Sharded):
-            if self._is_scattered(tensor, kind):
+        """Makes a value from its source, one mesh axis after the other."""
+        tensor = wanted.tensor
+        whole = self._program.whole(tensor)
+        if wanted.has(LocalSizes):
+            self._local_shape(wanted, whole)
+            return
+        source = self._source.get(tensor)
+        if source is None or KNOWN in source.placement:
+            if wanted == whole:
+                self.instructions.append(KnownSizes((), (wanted,)))
+                return
+            source = whole
+        if wanted.has(ListOf) or source.has(ListOf):
+            self._from(Alias, source, wanted)
+            return
+        axis = _last_to_change(source, wanted)
+        before = wanted.moved(axis, source.placement[axis])
+        if before != whole:  # The whole value might not be needed.
+            self.want(before)
+        self._along(axis, before, wanted)
+
+    def _along(self, axis: int, source: Value, wanted: Value) -> None:
+        """Makes a value from one that differs from it along one mesh axis."""
+        kind = wanted.placement[axis]
+        whole = wanted.moved(axis, REPLICATED)
+        if isinstance(kind, Sharded):
+            if self._is_scattered(axis, source, wanted):
                 widens = self._program.mesh.total > 1
                 self.instructions.append(
-                    ReduceScatter((self._source[tensor],), (wanted,), widens)
+                    ReduceScatter((source,), (wanted,), widens)
                 )
-            elif not self._made_locally(wanted, kind):
-                whole = self.want(tensor, REPLICATED)
+            elif not self._made_locally(axis, wanted, kind):
                 self.instructions.append(
-                    Slice((whole,), (wanted,), _may_be_one(tensor, kind))
+                    Slice(
+                        (self.want(whole),),
+                        (wanted,),
+                        _may_be_one(wanted.tensor, kind),
+                    )
                 )
         elif isinstance(kind, Owned):
-            if not self._made_by_owners(wanted, kind):
-                own = self.want(tensor, kind.rows)
-                numbers = self.want(kind.numbers, kind.rows)
+            if not self._made_by_owners(axis, wanted, kind):
+                own = self.want(wanted.moved(axis, kind.rows))
+                numbers = self._program.whole(kind.numbers)
+                numbers = self.want(numbers.moved(axis, kind.rows))
                 self.instructions.append(ToOwners((own, numbers), (wanted,)))
         elif isinstance(kind, PerReplica):
             # A replica's part of a sum is computed from its own rows.
-            source = self._source.get(tensor)
-            if source is None or not isinstance(source.kind, Partial):
-                source = self.want(tensor, REPLICATED)
+            if not isinstance(source.placement[axis], Partial):
+                source = self.want(whole)
             self._from(Alias, source, wanted)
         elif isinstance(kind, Partial):
-            whole = self.want(tensor, REPLICATED)
             # Of a maximum or minimum, every replica's part is the whole value.
             is_sum = kind.by == "sum"
-            self._from(FirstOnly if is_sum else Alias, whole, wanted)
+            made = self.want(whole)
+            self._from(FirstOnly if is_sum else Alias, made, wanted)
         else:
-            self._whole(wanted)
+            self._whole(axis, source, wanted)
 
-    def _is_scattered(self, tensor: Tensor, kind: Sharded) -> bool:
-        """Whether to make `kind` by a reduce-scatter of a partial sum.
+    def _is_scattered(self, axis: int, source: Value, wanted: Value) -> bool:
+        """Whether to make a value by a reduce-scatter of a partial sum.
 
         Not if the whole sum is made already. Between workers, and with
         micro-batches, only for sharded variables of known size: TensorFlow
         caches the shape of a collective.
         """
-        source = self._source.get(tensor)
+        tensor, kind = wanted.tensor, cast(Sharded, wanted.placement[axis])
         mesh = self._program.mesh
         is_static = is_of_variable(kind) and tensor.num_bytes < float("inf")
-        is_needed = self._program.plans.kinds.get(tensor) == kind
+        is_needed = self._program.plans[axis].kinds.get(tensor) == kind
         return (
-            source is not None
-            and source.kind == PARTIAL
+            source.placement[axis] == PARTIAL
             and is_needed
             and kind.outer == 1
             and (
@@ -142,7 +165,7 @@ class _Lowering:
                 or (mesh.num == mesh.total)
                 and mesh.micro_batches == 1
             )
-            and value(tensor, REPLICATED) not in self._made
+            and wanted.moved(axis, REPLICATED) not in self._made
         )
 
     def _from(
@@ -150,44 +173,69 @@ class _Lowering:
     ) -> None:
         self.instructions.append(type((source,), (wanted,)))
 
-    def _whole(self, wanted: Value) -> None:
-        """Makes a tensor whole: by gathering, reducing or recomputing it."""
-        tensor, plans = wanted.tensor, self._program.plans
-        source = self._source.get(tensor, value(tensor, KNOWN))
-        kind = source.kind
-        if isinstance(kind, Known):
-            self.instructions.append(KnownSizes((), (wanted,)))
-        elif isinstance(kind, ListOf):
-            self._from(Alias, source, wanted)
-        elif isinstance(kind, Kept):
+    def _whole(self, axis: int, source: Value, wanted: Value) -> None:
+        """Makes a value whole: by gathering, reducing or recomputing it."""
+        tensor, plans = wanted.tensor, self._program.plans[axis]
+        kind = source.placement[axis]
+        if isinstance(kind, Kept):
             raise InputError(
                 f"{tensor} is what cuDNN keeps for a gradient on each GPU, and "
                 "can't be put together. Received: a step that reads it; give "
                 "its layer use_cudnn=False."
             )
-        elif kind == PARTIAL and is_of_variable(plans.kinds.get(tensor)):
+        if kind == PARTIAL and is_of_variable(plans.kinds.get(tensor)):
             # Each replica needs its own part of it, too.
-            own = self.want(tensor, plans.kinds[tensor])
+            own = self.want(wanted.moved(axis, plans.kinds[tensor]))
             self._from(AllGather, own, wanted)
         elif isinstance(kind, (PerReplica, Partial)):
             widens = self._program.mesh.total > 1
             self.instructions.append(
                 AllReduce((source,), (wanted,), kind.by, widens)
             )
-        elif tensor in plans.free:
-            self._recomputed(tensor)
-        else:
+        elif tensor not in plans.free or not self._recomputed(axis, wanted):
             self._from(AllGather, source, wanted)
 
-    def _recomputed(self, tensor: Tensor) -> None:
-        """Adds the tensor's operation on whole inputs: nothing is sent."""
-        node = tensor.node
-        plan = table.replicated(node)
-        inputs = tuple(self.want(t, REPLICATED) for t in node.inputs)
-        outputs = tuple(values(node.outputs, plan.gives))
-        self.add(Operation(inputs, outputs, node, plan))
+    def _recomputed(self, axis: int, wanted: Value) -> bool:
+        """Adds the tensor's operation on whole inputs: nothing is sent.
 
-    def _made_locally(self, wanted: Value, sharded: Sharded) -> bool:
+        Returns:
+            Whether that is possible; see `_operation`.
+        """
+        node = wanted.tensor.node
+        operation = self._operation(axis, table.replicated(node), wanted)
+        if operation is not None:
+            self.add(operation)
+        return operation is not None
+
+    def _operation(
+        self, axis: int, plan: Plan, wanted: Value
+    ) -> Operation | None:
+        """Returns the operation that makes a tensor, with another plan.
+
+        Its inputs are made first.
+
+        Args:
+            axis: Mesh axis of the plan. On others, the plans are the node's.
+            plan: The plan.
+            wanted: What it is to make.
+
+        Returns:
+            `None`, and nothing is added, if it makes another value, or if the
+            plan doesn't go with those of other axes.
+        """
+        tensor, node = wanted.tensor, wanted.tensor.node
+        plans = tuple(
+            plan if number == axis else of_axis.nodes[node]
+            for number, of_axis in enumerate(self._program.plans)
+        )
+        made = tuple(values(node.outputs, [one.gives for one in plans]))
+        others = (*plans[:axis], *plans[axis + 1 :])
+        if made[tensor.index] != wanted or not fits(node, plan, others):
+            return None
+        wants = values(node.inputs, [one.wants for one in plans])
+        return Operation(tuple(map(self.want, wants)), made, node, plans)
+
+    def _made_locally(self, axis: int, wanted: Value, sharded: Sharded) -> bool:
         """Runs a replicated tensor's operation on each replica's rows only.
 
         A mask, for example, is then drawn, compared and cast by each replica
@@ -197,7 +245,7 @@ class _Lowering:
             Whether that is possible; if not, nothing is added.
         """
         tensor = wanted.tensor
-        node, kinds = tensor.node, self._program.plans.kinds
+        node, kinds = tensor.node, self._program.plans[axis].kinds
         if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
             return False
         if node.controls or tensor.shape is None:
@@ -215,15 +263,13 @@ class _Lowering:
         plan = table.by_label(node, axes, label, sharded)
         if plan is None:
             return False
-        inputs = tuple(map(self.want, node.inputs, plan.wants))
-        outputs = tuple(
-            wanted if other is tensor else value(other, kind)
-            for other, kind in zip(node.outputs, plan.gives)
-        )
-        self.instructions.append(Operation(inputs, outputs, node, plan))
+        operation = self._operation(axis, plan, wanted)
+        if operation is None:
+            return False
+        self.instructions.append(operation)
         return True
 
-    def _made_by_owners(self, wanted: Value, kind: Owned) -> bool:
+    def _made_by_owners(self, axis: int, wanted: Value, kind: Owned) -> bool:
         """Runs an elementwise operation on the replicas that own the rows.
 
         Adam's gradients, for example, are sent to them, and squared there.
@@ -232,7 +278,7 @@ class _Lowering:
             Whether that is possible: the inputs are one sent tensor and
             scalars. If not, nothing is added.
         """
-        tensor, kinds = wanted.tensor, self._program.plans.kinds
+        tensor, kinds = wanted.tensor, self._program.plans[axis].kinds
         node = tensor.node
         if Trait.ELEMENTWISE not in record(node.type).traits or node.controls:
             return False
@@ -247,46 +293,78 @@ class _Lowering:
         ):
             return False
         wants = [kind if one is source else REPLICATED for one in node.inputs]
-        inputs = tuple(map(self.want, node.inputs, wants))
         plan = table.Plan(tuple(wants), (kind,))
-        self.instructions.append(Operation(inputs, (wanted,), node, plan))
+        operation = self._operation(axis, plan, wanted)
+        if operation is None:
+            return False
+        self.instructions.append(operation)
         return True
 
-    def _local_shape(self, wanted: Value, kind: LocalSizes) -> None:
+    def _local_shape(self, wanted: Value, whole: Value) -> None:
         tensor = wanted.tensor
         if tensor.shape == () or isinstance(tensor.value, int):
             # The scalar -1 stands for a shape of unknown rank.
-            whole = self.want(tensor, REPLICATED)
-            self.instructions.append(Alias((whole,), (wanted,)))
+            self.instructions.append(Alias((self.want(whole),), (wanted,)))
             return
-        known = _local_sizes(kind, tensor.value)
+        kinds = [one for one in wanted.placement if isinstance(one, LocalSizes)]
+        known = _local_sizes(kinds, tensor.value)
         inputs: tuple[Value, ...] = ()
         if known is None:
-            inputs = (self.want(tensor, REPLICATED),)
+            inputs = (self.want(whole),)
         self.instructions.append(LocalShape(inputs, (wanted,), known))
 
 
-def _local_sizes(kind: LocalSizes, shape: object) -> tuple | None:
+def _last_to_change(source: Value, wanted: Value) -> int:
+    """Returns the mesh axis along which a value is changed last.
+
+    Slices come first, then sums, then gathers, so that little is sent; but an
+    axis of a tensor that is to be sliced is gathered before.
+    """
+    pairs = list(zip(source.placement, wanted.placement))
+    gathered = [
+        before.axis
+        for before, after in pairs
+        if isinstance(before, Sharded) and before != after
+    ]
+
+    def rank(axis: int) -> tuple[int, int]:
+        before, after = pairs[axis]
+        if before == after:
+            return -1, axis
+        if isinstance(after, Sharded) and not isinstance(before, Sharded):
+            return (3 if after.axis in gathered else 0), axis
+        return (2 if isinstance(before, Sharded) else 1), axis
+
+    return max(range(len(pairs)), key=rank)
+
+
+def _local_sizes(kinds: Sequence[LocalSizes], shape: object) -> tuple | None:
     """Returns `LocalShape.sizes`; `None` if a size is not known by symbol."""
     if not isinstance(shape, tuple):
         return None
-    axis = kind.sharded.axis
-    others = shape[:axis] + shape[axis + 1 :]
+    axes = [kind.sharded.axis for kind in kinds]
+    others = [size for axis, size in enumerate(shape) if axis not in axes]
     if (
-        kind.may_infer
-        and sizes.are_integers(others)
+        len(kinds) == 1
+        and kinds[0].may_infer
+        and sizes.are_integers(tuple(others))
         and all(size > 0 for size in others)
     ):
-        return (*shape[:axis], -1, *shape[axis + 1 :])
-    if kind.shape is not None:
-        # -1 can't be inferred from a share without rows.
-        shape = tuple(
-            whole if entry == -1 else entry
-            for entry, whole in zip(shape, kind.shape)
+        return tuple(
+            -1 if axis in axes else size for axis, size in enumerate(shape)
         )
+    for kind in kinds:
+        if kind.shape is not None:
+            # -1 can't be inferred from a share without rows.
+            shape = tuple(
+                whole if entry == -1 else entry
+                for entry, whole in zip(shape, kind.shape)
+            )
     if None in shape:
         return None
-    return (*shape[:axis], None, *shape[axis + 1 :])
+    return tuple(
+        None if axis in axes else size for axis, size in enumerate(shape)
+    )
 
 
 def _may_be_one(tensor: Tensor, sharded: Sharded) -> bool:

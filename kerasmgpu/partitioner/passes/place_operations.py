@@ -16,7 +16,6 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
-from kerasmgpu.partitioner.rules.kinds import is_local
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -68,6 +67,8 @@ class _Placing:
 
     def __init__(self, program: Lowered) -> None:
         self._mesh = program.mesh
+        # Each line of a mesh axis sums and gathers by itself.
+        self._has_lines = bool(self._mesh.axes) and not self._mesh.shares_memory
         self._copied = set(program.copied)
         self._assigned: set[Tensor] = {
             node.inputs[1]
@@ -85,10 +86,10 @@ class _Placing:
         elif isinstance(instruction, Region):
             self._place_region(instruction)
         elif isinstance(instruction, AllReduce):
-            if self._mesh.sums_are_copies:
+            if self._mesh.sums_are_copies or self._has_lines:
                 self._note(instruction.outputs)
         elif isinstance(instruction, AllGather):
-            if self._mesh.gathers_are_copies:
+            if self._mesh.gathers_are_copies or self._has_lines:
                 self._note(instruction.outputs)
         elif isinstance(instruction, Alias):
             if self._is_copied(instruction.inputs[0]):
@@ -96,7 +97,7 @@ class _Placing:
 
     def _runs(self, operation: Operation) -> Runs:
         node, inputs = operation.node, operation.inputs
-        if node.type == "NoOp" or operation.plan.is_local:
+        if node.type == "NoOp" or operation.is_local:
             return Runs.ON_EACH
         if Trait.COPIED in record(node.type).traits and self._is_copied(
             inputs[0]
@@ -127,7 +128,7 @@ class _Placing:
         if region.runs is Runs.TOGETHER:
             several = region.is_copied
             if not region.is_loop:
-                several = tuple(is_local(one.kind) for one in region.outputs)
+                several = tuple(one.is_local for one in region.outputs)
             self._note(
                 tuple(o for o, copied in zip(region.outputs, several) if copied)
             )
@@ -137,6 +138,4 @@ class _Placing:
             self._copied.update(made)
 
     def _is_copied(self, one: Value) -> bool:
-        return one in self._copied or (
-            self._mesh.num > 1 and is_local(one.kind)
-        )
+        return one in self._copied or (self._mesh.num > 1 and one.is_local)

@@ -7,7 +7,6 @@ Otherwise it is one function of all replicas, with communication inside.
 
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
-from kerasmgpu.partitioner.rules.kinds import is_local
 from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.records import Trait, record
 
@@ -56,7 +55,7 @@ def _reads_sums(region: Region) -> bool:
     return any(
         isinstance(instruction, Operation)
         and Trait.READS in record(instruction.node.type).traits
-        and is_local(instruction.inputs[0].kind)
+        and instruction.inputs[0].is_local
         for body in region.bodies
         for instruction in body.all_instructions()
     )
@@ -64,8 +63,8 @@ def _reads_sums(region: Region) -> bool:
 
 def _is_local(region: Region) -> bool:
     """Whether values inside a region differ between replicas."""
-    return region.plan.is_local or any(
-        is_local(one.kind)
+    return any(plan.is_local for plan in region.plans) or any(
+        one.is_local
         for body in region.bodies
         for instruction in body.all_instructions()
         for one in (*instruction.inputs, *instruction.outputs)

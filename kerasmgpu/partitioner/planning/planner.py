@@ -7,7 +7,8 @@ set of these sums changes.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ from kerasmgpu.partitioner.rules import (
     table,
     tables,
 )
+from kerasmgpu.partitioner.rules.compatible import fits
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
@@ -54,6 +56,9 @@ class Planner:
         cost: The `cost.CostModel` that it chooses plans by.
         gathers: Whether operations on a batch's rows take whole weights, even
             if gathering these sends more; see `_with_whole_weights`.
+        axis: The mesh axis that is planned.
+        others: Plans of each node, also of those in bodies, on mesh axes that
+            are planned already.
 
     Attributes:
         lists: Kinds of lists, by the node that makes the list or the tensor
@@ -65,7 +70,11 @@ class Planner:
         rows: list[Rows],
         cost: CostModel = table.DEFAULT_COST,
         gathers: bool = False,
+        axis: int = 0,
+        others: Mapping[Node, Sequence[Plan]] = MappingProxyType({}),
     ) -> None:
+        self._axis = axis
+        self._others = others
         self.lists: dict[Node | Tensor, ListOf] = {}
         self._cost = cost
         self._gathers = gathers
@@ -141,6 +150,18 @@ class Planner:
         return plans
 
     def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
+        plan = self._by_itself(node, kinds, plans)
+        others = self._others.get(node, ())
+        if not others or fits(node, plan, others):
+            return plan
+        for kind in (*plan.wants, *plan.gives):
+            if isinstance(kind, ListOf):
+                kind.must_be_whole()
+        _require_no_sharded_handle(node, kinds)
+        return table.whole(node)
+
+    def _by_itself(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
+        """Plans a node as if there were no other mesh axis."""
         if is_known(node):  # Nothing is computed from the inputs.
             return table.Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))
         if per_replica.applies(node, kinds):
@@ -288,7 +309,12 @@ class Planner:
             return None
         for label, size in axes.sizes_of_labels(node):
             if not isinstance(size, int) and label in axes.outputs[0]:
-                kind = Sharded(0, self._known(Rows(size)))
+                rows = Rows(size, over=self._axis)
+                plan = table.by_label(node, axes, label, Sharded(0, rows))
+                others = self._others.get(node, ())
+                if plan is None or not fits(node, plan, others):
+                    continue
+                kind = Sharded(0, self._known(rows))
                 return table.by_label(node, axes, label, kind)
         return None
 
@@ -423,26 +449,49 @@ def plan_mesh(
     graph: Graph,
     placements: Sequence[Placement],
     cost: CostModel = table.DEFAULT_COST,
-    **settings: bool,
+    gathers: bool = False,
+    num_axes: int = 1,
 ) -> tuple[Plans, ...]:
-    """Plans a function for a device mesh, each mesh axis by itself.
+    """Plans a function for a device mesh, one mesh axis after the other.
+
+    Each is planned by itself, but for plans that don't go with those before; see
+    `rules/compatible.py`.
 
     Args:
         graph: The function's `Graph`, with its facts inferred.
         placements: For each of the function's inputs, a kind per mesh axis.
         cost: The cost model.
-        **settings: Other arguments of `Planner`.
+        gathers: See `Planner`.
+        num_axes: Number of axes of the mesh.
 
     Returns:
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
         kinds in all of them: see `placement_of`.
     """
     if not placements:  # A function without inputs is replicated.
-        return (Planner([], cost, **settings).plan(graph, []),)
-    return tuple(
-        Planner(_rows_of_kinds(kinds), cost, **settings).plan(graph, kinds)
-        for kinds in zip(*placements)
-    )
+        return (Planner([], cost, gathers).plan(graph, []),) * num_axes
+    made: list[Plans] = []
+    for axis, kinds in enumerate(zip(*placements)):
+        planner = Planner(
+            _rows_of_kinds(kinds),
+            cost,
+            gathers,
+            axis=axis,
+            others=_of_nodes(made) if made else MappingProxyType({}),
+        )
+        made.append(planner.plan(graph, kinds))
+    return tuple(made)
+
+
+def _of_nodes(planned: Sequence[Plans]) -> dict[Node, list[Plan]]:
+    """Returns the plans of each node, also of those in bodies."""
+    found: dict[Node, list[Plan]] = {}
+    waiting = list(planned)
+    while waiting:
+        for node, plan in waiting.pop().nodes.items():
+            found.setdefault(node, []).append(plan)
+            waiting += plan.details or ()
+    return found
 
 
 def placement_of(tensor: Tensor, plans: Sequence[Plans]) -> Placement:

@@ -29,9 +29,10 @@ class Rows:
             that has its row, so shares can differ by more than one entry.
         are_of_variable: Whether they are an axis of a sharded variable instead
             of a batch's rows: their shares are fixed.
+        over: The mesh axis that they are divided along; see `Mesh.axes`.
     """
 
-    __slots__ = ("size", "input", "of", "are_of_variable")
+    __slots__ = ("size", "input", "of", "are_of_variable", "over")
 
     def __init__(
         self,
@@ -39,8 +40,10 @@ class Rows:
         input: "Tensor | None" = None,
         of: "Rows | None" = None,
         are_of_variable: bool = False,
+        over: int = 0,
     ) -> None:
         self.size = size
+        self.over = over
         self.are_of_variable = are_of_variable
         self.input: Tensor | sizes.MaybeNone = input
         self.of: Rows | sizes.MaybeNone = of
@@ -50,6 +53,7 @@ class Rows:
             isinstance(other, Rows)
             and self.size == other.size
             and self.are_of_variable == other.are_of_variable
+            and self.over == other.over
         )
 
     def __hash__(self) -> int:
@@ -320,7 +324,7 @@ Kind = (
 """How a tensor is distributed along one axis of the device mesh."""
 
 Placement = tuple[Kind, ...]
-"""A kind for each axis of the device mesh; there is one axis for now."""
+"""A kind for each axis of the device mesh."""
 
 
 def is_of_rows(kind: Kind | None, shape: Shape | None) -> bool:

@@ -81,7 +81,9 @@ def fill_empty_rows(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     number = indices.shape[0]
     if number is None:
         return None
-    filled = Sharded(0, Rows(number, indices, of=rows.rows))
+    filled = Sharded(
+        0, Rows(number, indices, of=rows.rows, over=rows.rows.over)
+    )
     whole = (REPLICATED,) * 4
     return Plan(whole, whole, sliced={0: filled, 1: filled})
 

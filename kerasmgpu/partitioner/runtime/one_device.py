@@ -262,12 +262,12 @@ class OneDevice(_Extended):
             value = given() if callable(given) else given
             value = getattr(value, "wrapped_value", value)
             value = tf.convert_to_tensor(value, settings.get("dtype"))
-        axis = self.axis_to_shard(settings, value)
-        if axis is None:
+        axes = self.axis_to_shard(settings, value)
+        if axes is None:
             settings["initial_value"] = value
             return None
         with tf.init_scope():
-            variable = sharded_variable.create(self, axis, value, settings)
+            variable = sharded_variable.create(self, axes, value, settings)
         stack = getattr(self._mode, "whole", None)
         if stack is not None:  # A function that runs eagerly creates it.
             stack.enter_context(variable.whole())

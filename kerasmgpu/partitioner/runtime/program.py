@@ -16,7 +16,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
     value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.ir.lowered import Lowered, Members
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.lowering import all_passes, device_shares, entries
 from kerasmgpu.partitioner.lowering.building import Build
@@ -118,12 +118,12 @@ class Program:
         self.in_shares = in_shares or (False,) * len(trace.leaves)
         self._jit_compile = jit_compile
         self._is_beside = False
-        self._groups: dict[str, int] = {}
+        self._groups: Mapping[Members, Sequence[int]] = {}
         self._compute_time = compute_time
         self._log = log
         self._before_compiling = before_compiling
         self.queues: Mapping[str, str] = {}
-        self._kinds: dict[Tensor, Kind] = {}
+        self._given: dict[Tensor, Value] = {}
         self._handles: dict[Tensor, list[tf.Tensor]] = {}
         self._written: dict[bool, Written] = {}
         self._describe_leaves()
@@ -131,13 +131,14 @@ class Program:
         self._joins: list[tuple[sizes.Symbol, sizes.Symbol]] = []
         facts.infer(trace.graph, self._joins)
         trace.dump("infer", lambda: graph_text(trace.graph))
-        placements = [(self._kinds[one],) for one in trace.graph.inputs]
+        placements = [self._given[one].placement for one in trace.graph.inputs]
         cost = self._cost_model(first_batch or [])
-        (self.plans,) = plan_mesh(
+        self.plans = plan_mesh(
             trace.graph,
             placements,
             cost,
             gathers=replicas.mesh.micro_batches > 1,
+            num_axes=replicas.mesh.num_axes,
         )
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
@@ -155,12 +156,22 @@ class Program:
             if isinstance(leaf, Sparse):
                 self._describe_sparse(leaf, size, first if is_divided else None)
                 continue
-            self._kinds[leaf] = REPLICATED
+            kind: Kind = REPLICATED
             if size is not None:
                 leaf.shape = (size, *leaf.shape[1:])
                 if is_divided:
-                    self._kinds[leaf] = Sharded(0, Rows(size, leaf))
+                    kind = Sharded(0, Rows(size, leaf))
+            self._give(leaf, kind)
             leaf.complete()
+
+    def _give(self, tensor: Tensor, *kinds: Kind) -> None:
+        """Records the kinds of an input on the first axes of the mesh.
+
+        It is replicated on the others.
+        """
+        others = self.replicas.mesh.num_axes - len(kinds)
+        placement = (*kinds, *[REPLICATED] * others)
+        self._given[tensor] = Value(tensor, placement)
 
     def _describe_sparse(
         self,
@@ -184,8 +195,9 @@ class Program:
         kind: Kind = REPLICATED
         if size is not None and first is not None:
             kind = Sharded(0, Rows(number, leaf.indices, of=Rows(first)))
-        self._kinds[leaf.indices] = self._kinds[leaf.values] = kind
-        self._kinds[leaf.dense_shape] = REPLICATED
+        self._give(leaf.indices, kind)
+        self._give(leaf.values, kind)
+        self._give(leaf.dense_shape)
         leaf.dense_shape.shape = (len(leaf.shape),)
         leaf.dense_shape.value = tuple(
             size
@@ -202,14 +214,15 @@ class Program:
             variable = container(outer)
             tensor.element = _handle_shape(outer)
             tensor.complete()
-            self._kinds[tensor] = REPLICATED
+            mesh = self.replicas.mesh
+            self._give(tensor)
             self._handles[tensor] = [outer] * self.replicas.mesh.num
             if variable is not None and is_sum(variable):
-                self._kinds[tensor] = PARTIAL
+                self._give(tensor, *[PARTIAL] * mesh.num_axes)
             sharded = variable_of(outer)
-            axis = None if sharded is None else sharded.shard_axis
+            axes = () if sharded is None else sharded.shard_axes
             if isinstance(outer, ImaginedVariable):
-                axis, mesh = outer.axis, self.replicas.mesh
+                axes = (outer.axis,)
                 handles = outer.handles(mesh.num // mesh.micro_batches)
             elif variable is not None:
                 handles = [copy.handle for copy in variable.values]
@@ -217,13 +230,18 @@ class Program:
                 handles = [part.handle for part in sharded.parts]
             else:
                 continue
-            if axis is not None:
-                rows = Rows(tensor.element[axis], are_of_variable=True)
-                self._kinds[tensor] = Sharded(axis, rows)
+            if any(axis is not None for axis in axes):
+                kinds = [
+                    REPLICATED
+                    if axis is None
+                    else Sharded(
+                        axis, Rows(tensor.element[axis], None, None, True, over)
+                    )
+                    for over, axis in enumerate(axes)
+                ]
+                self._give(tensor, *kinds)
             self._handles[tensor] = [
-                handle
-                for handle in handles
-                for _ in range(self.replicas.mesh.micro_batches)
+                handle for handle in handles for _ in range(mesh.micro_batches)
             ]
 
     def _cost_model(
@@ -280,7 +298,7 @@ class Program:
         """
         other = copy.copy(self)
         other._jit_compile = other._is_beside = True
-        other._groups = new_groups()
+        other._groups = new_groups(self.replicas.mesh)
         other._written = {}
         return other
 
@@ -311,11 +329,11 @@ class Program:
         outputs = self.trace.graph.outputs if with_outputs else []
         given: dict[Tensor, Value] = {}
         for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
-            kind = self._kinds[tensor] if in_shares else REPLICATED
-            given[tensor] = value(tensor, kind)
+            whole = value(tensor, REPLICATED, self.replicas.mesh.num_axes)
+            given[tensor] = self._given[tensor] if in_shares else whole
         copied: set[Value] = set()
         for tensor, _ in self.trace.captured:
-            given[tensor] = value(tensor, self._kinds[tensor])
+            given[tensor] = self._given[tensor]
             if len(set(map(id, self._handles[tensor]))) > 1:
                 copied.add(given[tensor])
         lowered = passes.unlowered(
@@ -324,7 +342,10 @@ class Program:
             self.plans,
             self.replicas.mesh,
             list(given.values()),
-            [value(tensor, REPLICATED) for tensor in outputs],
+            [
+                value(tensor, REPLICATED, self.replicas.mesh.num_axes)
+                for tensor in outputs
+            ],
             grouped=outputs,
             is_compiled=self._jit_compile,
             is_beside=self._is_beside,
@@ -364,7 +385,7 @@ class Program:
             build.give(given[tensor], references)
         if mesh.total > 1:
             for leaf in self.trace.sparse:
-                if self._kinds[leaf.indices] != REPLICATED:
+                if self._given[leaf.indices].is_local:
                     entries.sort_by_row(build, leaf)
         if self._compute_time is not None:
             build.clock = self._compute_time.clock(build)

@@ -1,7 +1,7 @@
 """Reports and logs how a program was partitioned, in figures."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from absl import logging
@@ -60,24 +60,31 @@ def counts(program: Program) -> tuple[int, int, int, Counter[str]]:
     """
     operations, with_rule = 0, 0
     types: Counter[str] = Counter()
-    for node, plan in _planned(program.trace.graph, program.plans):
+    for node, plans in _planned(program.trace.graph, program.plans):
         operations += 1
-        if not plan.rule:
+        if not all(plan.rule for plan in plans):
             types[node.type] += 1
-        elif plan.is_local:
+        elif any(plan.is_local for plan in plans):
             with_rule += 1
     return operations, with_rule, sum(types.values()), types
 
 
-def _planned(graph: Graph, plans: Plans) -> Iterator[tuple[Node, Plan]]:
-    """Yields all nodes of a graph and of its bodies, with their plans."""
+def _planned(
+    graph: Graph, plans: Sequence[Plans]
+) -> Iterator[tuple[Node, list[Plan]]]:
+    """Yields all nodes of a graph and of its bodies.
+
+    With each come its plans on the axes of the mesh.
+    """
     for node in graph.nodes:
-        plan = plans.nodes.get(node)
-        if plan is None:  # An input.
+        if node not in plans[0].nodes:  # An input.
             continue
-        yield node, plan
-        for body, planned in zip(node.bodies, plan.details or ()):
-            yield from _planned(body, planned)
+        own = [of_axis.nodes[node] for of_axis in plans]
+        yield node, own
+        if node.bodies:
+            of_bodies = zip(*(plan.details for plan in own))
+            for body, planned in zip(node.bodies, of_bodies):
+                yield from _planned(body, planned)
 
 
 def summed_bytes(written: Written) -> int:
@@ -152,11 +159,14 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
         empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
         return parts.setdefault(name, {"name": name, **empty})
 
-    for node, plan in _planned(program.trace.graph, program.plans):
+    for node, plans in _planned(program.trace.graph, program.plans):
         entry = part(node)
         entry["operations"] += 1
-        entry["sharded"] += plan.is_local
-        if not plan.rule and node.type not in entry["no_rule"]:
+        entry["sharded"] += any(plan.is_local for plan in plans)
+        if (
+            not all(plan.rule for plan in plans)
+            and node.type not in entry["no_rule"]
+        ):
             entry["no_rule"].append(node.type)
     for one, times in communication(program.written()):
         for sent in one.sizes():
@@ -177,11 +187,11 @@ def whole_products(program: Program) -> list[Node]:
     """
     return [
         node
-        for node, plan in _planned(program.trace.graph, program.plans)
+        for node, plans in _planned(program.trace.graph, program.plans)
         if not {Trait.PRODUCT, Trait.RECURRENT}.isdisjoint(
             record(node.type).traits
         )
-        and not plan.is_local
+        and not any(plan.is_local for plan in plans)
         and not all(sizes.are_integers(t.shape) for t in node.inputs)
     ]
 

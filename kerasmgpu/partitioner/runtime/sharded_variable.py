@@ -12,7 +12,7 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -75,6 +75,10 @@ _OF_WHOLE = (
 """Methods of a `tf.Variable` that change some of its elements."""
 
 
+AxesToShard: TypeAlias = tuple[int | None, ...]
+"""For each axis of the mesh, the axis of a variable that is divided along it."""
+
+
 class AxisToShard(Protocol):
     """Chooses the variables that are sharded, and their axes."""
 
@@ -86,8 +90,8 @@ class AxisToShard(Protocol):
 
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor
-    ) -> int | None:
-        """Returns the axis along which to shard a variable, or `None`.
+    ) -> "AxesToShard | None":
+        """Returns the axes along which to shard a variable, or `None`.
 
         Args:
             settings: Arguments of `tf.Variable`.
@@ -131,10 +135,14 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     Args:
         extended: The `Extended` of its strategy.
         parts: This process's parts, `tf.Variable`s in the order of replicas.
-        axis: The axis that is divided. Parts differ by at most one element
-            along it; the first ones are longer.
+        axes: For each axis of the mesh, the axis of the variable that is divided
+            along it, if any. Parts differ by at most one element along each;
+            the first ones are longer.
         shape: The whole shape.
         settings: Arguments of `tf.Variable`: its name, type, ….
+
+    Attributes:
+        shard_axes: `axes`.
     """
 
     exists = False
@@ -144,7 +152,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         self,
         extended: Extended,
         parts: Sequence[tf.Variable],
-        axis: int,
+        axes: AxesToShard,
         shape: tf.TensorShape,
         settings: Mapping[str, Any],
     ) -> None:
@@ -160,7 +168,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                 distribute_strategy=extended._container_strategy(),
             )
         self.parts = tuple(parts)
-        self.shard_axis = axis
+        self.shard_axes = axes
         self.extended = extended
         self._is_whole = False
         self._number = next(_numbers) % _MOST_VARIABLES
@@ -169,6 +177,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         ShardedVariable.exists = True
         with tf.init_scope():
             self._set_whole(tf.zeros([0], self.dtype))
+
+    @property
+    def shard_axis(self) -> int:
+        """The first axis of the variable that is divided."""
+        return next(axis for axis in self.shard_axes if axis is not None)
 
     @property
     def distribute_strategy(self) -> tf.distribute.Strategy:
@@ -255,7 +268,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         ):
             return tf.zeros(self.shape, self.dtype)  # Nobody sees the value.
         own = self._own()
-        if self._mesh.num_workers == 1:
+        if not self._is_divided_between_workers:
             return own
         if not tf.executing_eagerly():
             raise InputError(
@@ -268,10 +281,15 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def _own(self) -> tf.Tensor:
         """Returns this worker's part: the concatenated parts of its replicas."""
-        with tf.device(self._mesh.host):
-            return tf.concat(
-                [part.value() for part in self.parts], self.shard_axis
-            )
+        mesh = self._mesh
+        with tf.device(mesh.host):
+            parts = [part.value() for part in self.parts]
+            return _joined(parts, mesh.block, self.shard_axes)
+
+    @property
+    def _is_divided_between_workers(self) -> bool:
+        pairs = zip(self._mesh.blocks, self.shard_axes)
+        return any(number > 1 and axis is not None for number, axis in pairs)
 
     def give(self) -> None:
         """Takes part in another worker's read, without using the value."""
@@ -281,32 +299,38 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         """Gathers the whole value from all workers' parts."""
         if self.extended.announce is not None:
             self.extended.announce(self)
-        counts, axis = self._counts(), self.shard_axis
-        gathered = self._all_parts(own)
-        with tf.device(self._mesh.host):
-            rows = tf.split(tf.cast(gathered, own.dtype), len(counts), axis=0)
-            return tf.concat(
-                [
-                    tf.gather(one[0], tf.range(count), axis=axis)
-                    for one, count in zip(rows, counts)
-                ],
-                axis,
-            )
+        gathered, mesh = self._all_parts(own), self._mesh
+        with tf.device(mesh.host):
+            padded = tf.unstack(tf.cast(gathered, own.dtype))
+            parts = [
+                one[tuple(map(slice, shape))]
+                for one, shape in zip(padded, self._shapes())
+            ]
+            return _joined(parts, mesh.blocks, self.shard_axes)
 
-    def _counts(self) -> list[int]:
-        """Returns the elements of each worker's part along the sharded axis."""
-        return self._mesh.part_sizes(self.shape[self.shard_axis], True)
+    def _shapes(self) -> list[list[int]]:
+        """Returns the shape of each worker's part."""
+        shapes = []
+        for worker in range(self._mesh.num_workers):
+            mesh, shape = self._mesh.at(worker), list(self.shape)
+            for number, axis in enumerate(self.shard_axes):
+                if axis is not None:
+                    bounds = bounds_of(self.shape[axis], mesh.size(number))
+                    first = mesh.first_along(number)
+                    last = first + mesh.block[number]
+                    shape[axis] = bounds[last] - bounds[first]
+            shapes.append(shape)
+        return shapes
 
     def _all_parts(self, own: tf.Tensor) -> tf.Tensor:
-        """All-gathers the workers' parts, padded to one length.
+        """All-gathers the workers' parts, padded to one shape.
 
         Returns:
             Tensor `[workers, …]`, of the type in which parts are sent.
         """
-        counts, axis = self._counts(), self.shard_axis
         sent = GATHERED_AS.get(own.dtype, own.dtype)
-        padding = [[0, 0] for _ in self.shape]
-        padding[axis][1] = max(counts) - own.shape[axis]
+        longest = map(max, zip(*self._shapes()))
+        padding = [[0, most - size] for most, size in zip(longest, own.shape)]
         with tf.device(self._mesh.host):
             padded = tf.pad(tf.cast(own, sent), padding)
             instance = self._number * _MOST_READS
@@ -315,7 +339,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             self._reads += 1
             return tf.raw_ops.CollectiveGatherV2(
                 input=padded[None],
-                group_size=len(counts),
+                group_size=self._mesh.num_workers,
                 group_key=_GROUP,
                 instance_key=instance,
                 ordering_token=[],
@@ -413,7 +437,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
         """Returns this process's parts of a whole value."""
-        return cut(value, self.shard_axis, self._mesh)
+        return cut(value, self.shard_axes, self._mesh)
 
     # Checkpoints and exports --------------------------------------------------
 
@@ -487,14 +511,40 @@ for _name in (*_OF_PARTS, *_OF_WHOLE):
     setattr(ShardedVariable, _name, _method(_name))
 
 
-def cut(value: tf.Tensor, axis: int, mesh: Mesh) -> list[tf.Tensor]:
+def _joined(
+    parts: Sequence[tf.Tensor], numbers: Sequence[int], axes: AxesToShard
+) -> tf.Tensor:
+    """Concatenates parts of a variable along each of its divided axes.
+
+    Args:
+        parts: The parts, in C order of the mesh axes.
+        numbers: The number of parts along each axis of the mesh.
+        axes: See `ShardedVariable`.
+    """
+    parts = list(parts)
+    for each, axis in reversed(list(zip(numbers, axes))):
+        lines = [
+            parts[first : first + each] for first in range(0, len(parts), each)
+        ]
+        parts = [
+            line[0] if axis is None else tf.concat(line, axis) for line in lines
+        ]
+    return parts[0]
+
+
+def cut(value: tf.Tensor, axes: AxesToShard, mesh: Mesh) -> list[tf.Tensor]:
     """Returns the parts of a value that replicas of this process hold."""
-    bounds = bounds_of(value.shape[axis], mesh.total)
-    before = (slice(None),) * axis
-    return [
-        value[before + (slice(bounds[number], bounds[number + 1]),)]
-        for number in range(mesh.first, mesh.first + mesh.num)
-    ]
+
+    def part(place: int) -> tf.Tensor:
+        slices = [slice(None)] * len(value.shape)
+        for number, axis in enumerate(axes):
+            if axis is not None:
+                bounds = bounds_of(value.shape[axis], mesh.size(number))
+                own = mesh.first_along(number) + mesh.position(place, number)
+                slices[axis] = slice(bounds[own], bounds[own + 1])
+        return value[tuple(slices)]
+
+    return list(map(part, range(mesh.num)))
 
 
 def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
@@ -505,7 +555,7 @@ def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
 
 def create(
     extended: Extended,
-    axis: int,
+    axes: AxesToShard,
     value: tf.Tensor,
     settings: Mapping[str, Any],
 ) -> ShardedVariable:
@@ -513,14 +563,15 @@ def create(
 
     Args:
         extended: The `Extended` of the strategy.
-        axis: The axis that is divided over the replicas.
+        axes: For each axis of the mesh, the axis of the variable that is divided
+            along it, if any.
         value: The whole initial value, equal on all workers.
         settings: Arguments of `tf.Variable`.
     """
     strategy: Any = extended._container_strategy()
     devices: Sequence[str] = strategy.extended.worker_devices
     parts = []
-    for device, part in zip(devices, cut(value, axis, strategy.replicas.mesh)):
+    for device, part in zip(devices, cut(value, axes, strategy.replicas.mesh)):
         with tf.device(device), record.stop_recording():
             parts.append(
                 resource_variable_ops.ResourceVariable(
@@ -531,4 +582,4 @@ def create(
                     dtype=value.dtype,
                 )
             )
-    return ShardedVariable(extended, parts, axis, value.shape, settings)
+    return ShardedVariable(extended, parts, axes, value.shape, settings)

@@ -54,7 +54,9 @@ def _purpose(one: Communication, sent: Sent) -> str:
         return "numbers of rows"
     if isinstance(one, Broadcast):
         return "agreement of the workers"
-    if isinstance(one, AllGather) and is_of_variable(one.inputs[0].kind):
+    if isinstance(one, AllGather) and is_of_variable(
+        one.inputs[0].placement[one.axis]
+    ):
         return "sharded variables"
     if tensor.node.name.startswith(_BACKWARD):
         return "gradients"

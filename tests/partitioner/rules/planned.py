@@ -35,7 +35,7 @@ class Planned:
         program = Partitioned(function, replicas(2)).program(
             tuple(map(_specification, specifications))
         )
-        plans, graph = program.plans, program.trace.graph
+        plans, graph = program.plans[0], program.trace.graph
         self.kinds = [_text(plans.kinds[tensor]) for tensor in graph.outputs]
         self.gathered = [
             node.type

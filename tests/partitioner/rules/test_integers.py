@@ -81,5 +81,5 @@ def test_entries_that_are_taken_apart_are_known():
     specification = (tf.TensorSpec([ROWS, 3, 4]),)
     program = Partitioned(step, replicas(2)).program(specification)
     same(lambda x: x * tf.cast(tf.unstack(tf.shape(x))[0], tf.float32), [5])
-    assert all(plan.rule for plan in program.plans.nodes.values())
+    assert all(plan.rule for plan in program.plans[0].nodes.values())
     same(step, [5, 3, 4], num_replicas=3)

@@ -1,0 +1,120 @@
+"""Communication on a mesh of several axes, along one axis at a time.
+
+The replicas that differ in their position along that axis only are a line. They
+communicate as a mesh of one axis does, and each line does so by itself.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from kerasmgpu.partitioner.ir.exchanges import LookUp
+from kerasmgpu.partitioner.ir.instructions import Instruction, Value
+from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.rules.kinds import REPLICATED, Sharded
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.references import Reference
+from kerasmgpu.replica_arithmetic import bounds_of
+
+
+def along(
+    build: Build,
+    instruction: Instruction,
+    write: Callable[[Build, Any], None],
+) -> None:
+    """Writes an instruction along each line of its mesh axis.
+
+    On a mesh of one axis it is written as it is. If all lines make the same
+    whole values, and share memory, only the first one makes them.
+
+    Args:
+        build: The `Build`.
+        instruction: The instruction.
+        write: Function that writes it on a mesh of one axis.
+    """
+    mesh, axis = build.mesh, instruction.axis
+    if not mesh.axes:
+        write(build, instruction)
+        return
+    lines = mesh.lines(axis)
+    if mesh.shares_memory and all(
+        kind == REPLICATED
+        for one in instruction.outputs
+        for kind in one.placement
+    ):
+        lines = lines[:1]
+    node = instruction.node if isinstance(instruction, LookUp) else None
+    made: list[dict[int, Reference]] = [{} for _ in instruction.outputs]
+    ran: dict[int, str] = {}
+    done: dict[int, str] = {}
+    for places in lines:
+        line = build.on_line(axis, places)
+        own = dataclasses.replace(
+            instruction,
+            inputs=tuple(
+                _on_line(build, one, axis, places) for one in instruction.inputs
+            ),
+            outputs=tuple(
+                _on_line(build, one, axis, places)
+                for one in instruction.outputs
+            ),
+        )
+        for one, given in zip(own.inputs, instruction.inputs):
+            references = build.references(given)
+            line.give(one, [references[place] for place in places])
+        write(line, own)
+        for one, found in zip(own.outputs, made):
+            references = line.references(one)
+            found.update((p, references[n]) for n, p in enumerate(places))
+        for names, all_names in zip(build.take_names(own, node), (ran, done)):
+            all_names.update(zip(places, names))
+    every_place = range(mesh.num)
+    for one, found in zip(instruction.outputs, made):
+        of_place = [found.get(n, found[lines[0][0]]) for n in every_place]
+        (build.hold if node is None else build.give)(one, of_place)
+    build.note_ran(instruction, [ran[place] for place in sorted(ran)])
+    if node is not None:
+        for place in every_place:
+            build.note_done(node, done[place])
+
+
+def _on_line(build: Build, one: Value, axis: int, places: range) -> Value:
+    """Returns a value as a line's replicas have it: on a mesh of one axis.
+
+    Its tensor is a new one if it is divided along other mesh axes: what the
+    line has of it, all of one size.
+    """
+
+    def local() -> Value:
+        shape: list[Any] = list(one.tensor.shape or ())
+        for other, kind in enumerate(one.placement):
+            if other != axis and isinstance(kind, Sharded):
+                shape[kind.axis] = _local_size(build, kind, places[0])
+        source = one.tensor
+        tensor = Tensor(source.node, source.index, source.dtype, source.static)
+        tensor.shape = source.shape and tuple(shape)
+        tensor.value = source.value
+        return Value(tensor, (one.placement[axis],))
+
+    return build.on_line(axis, places).keep(("value", one), local)
+
+
+def _local_size(build: Build, kind: Sharded, place: int) -> sizes.SizeLike:
+    """Returns the size of a replica's part of a divided axis of a tensor."""
+    size, over = kind.rows.size, kind.rows.over
+    position = build.mesh.first_along(over) + build.mesh.position(place, over)
+    if isinstance(size, int) and kind.rows.of is None:
+        start, end = bounds_of(size, build.mesh.size(over))[
+            position : position + 2
+        ]
+        return sizes.product([kind.outer, end - start, kind.inner])
+
+    def symbol() -> sizes.Symbol:
+        made = sizes.Symbol(f"{size} at {position}")
+        reference = build.sizes.local(kind, place)
+        build.keep(("symbol", made), lambda: reference)
+        return made
+
+    key = ("part", kind.rows, kind.outer, kind.inner, position)
+    return sizes.of(build.keep(key, symbol))

@@ -1,0 +1,64 @@
+"""Which plans of one operation on several axes of a mesh go together.
+
+Each axis is planned by itself. An operation that is written as it is runs on
+values that are divided along any number of axes: what it computes from its part
+along one doesn't depend on the others. Exceptions are a tensor's axis, which is
+divided along one mesh axis at most, and operations that are not just copied.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from kerasmgpu.partitioner.rules.kinds import (
+    Kept,
+    Kind,
+    LocalSizes,
+    Owned,
+    Sharded,
+    is_local,
+)
+from kerasmgpu.partitioner.rules.table import Emit, Plan
+from kerasmgpu.partitioner.step.graph import Node
+
+_MEANS = (Emit.LOCAL_MEAN,)
+"""Written for one axis after the other."""
+
+_OF_WHOLE_ROWS = (Emit.LOOK_UP_OWN,)
+"""The row numbers can be divided along other axes, but not the table."""
+
+
+def fits(node: Node, plan: Plan, others: Sequence[Plan]) -> bool:
+    """Whether a plan of a node goes with its plans on other axes of the mesh."""
+    return all(_go_together(node, plan, other) for other in others)
+
+
+def _go_together(node: Node, one: Plan, other: Plan) -> bool:
+    if not (one.is_local or one.sliced) or not (other.is_local or other.sliced):
+        return True
+    for own, its in zip(_kinds(node, one), _kinds(node, other)):
+        if isinstance(own, (Kept, Owned)) and is_local(its):
+            return False
+        if isinstance(its, (Kept, Owned)) and is_local(own):
+            return False
+        if _axis(own) is not None and _axis(own) == _axis(its):
+            return False
+    emits = {one.emit, other.emit}
+    if emits <= {None, Emit.IDENTITY, Emit.WHOLE_SHAPE, *_MEANS}:
+        return True
+    if emits <= {None, *_OF_WHOLE_ROWS} and None in emits:
+        plain = one if one.emit is None else other
+        return not is_local(plain.wants[0])
+    return False
+
+
+def _kinds(node: Node, plan: Plan) -> Iterator[Kind]:
+    """Yields the kinds of inputs and outputs, sliced ones as they will be."""
+    yield from plan.wants
+    for number, kind in enumerate(plan.gives):
+        yield plan.sliced.get(number, kind)
+
+
+def _axis(kind: Kind) -> int | None:
+    """Returns the tensor's axis that a kind divides, or `None`."""
+    if isinstance(kind, LocalSizes):
+        kind = kind.sharded
+    return kind.axis if isinstance(kind, Sharded) else None
