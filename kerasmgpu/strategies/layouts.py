@@ -118,9 +118,10 @@ class Layouts(Sharding):
         number = len(self.devices)
         logging.warning(
             "kerasmgpu: with micro-batches, and if workers have no blocks of "
-            "the mesh, the mesh axes %s are one axis of %d devices: "
-            "rows and each variable that the layout divides are divided over all %d. Results are those of one device. "
-            "A mesh with one axis above 1 is laid out as it says.",
+            "the mesh, the mesh axes %s are one axis of %d devices: rows and "
+            "each variable that the layout divides are divided over all %d. "
+            "Results are those of one device. A mesh with one axis above 1 is "
+            "laid out as it says.",
             " and ".join(
                 f"{name!r} ({self._sizes[name]})" for name in self._names
             ),

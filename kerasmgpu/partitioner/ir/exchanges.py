@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from kerasmgpu.partitioner.ir.instructions import Communication, Sent
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.step.graph import Node
 
 
@@ -27,9 +28,9 @@ class LookUp(Communication):
     def axis(self) -> int:
         return self.along
 
-    def sizes(self) -> list[Sent]:
-        sent = (self.inputs[1].tensor, self.outputs[0].tensor)
-        return [(one, one.num_elements, one.dtype.size) for one in sent]
+    def sizes(self, mesh: Mesh) -> list[Sent]:
+        sent = (self.inputs[1], self.outputs[0])
+        return [self.sent(one, one.tensor.dtype, mesh) for one in sent]
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,6 +42,6 @@ class ToOwners(Communication):
 
     name: ClassVar[str] = "to_owners"
 
-    def sizes(self) -> list[Sent]:
-        tensor = self.inputs[0].tensor
-        return [(tensor, tensor.num_elements, tensor.dtype.size)]
+    def sizes(self, mesh: Mesh) -> list[Sent]:
+        one = self.inputs[0]
+        return [self.sent(one, one.tensor.dtype, mesh)]

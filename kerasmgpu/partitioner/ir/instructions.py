@@ -2,10 +2,13 @@
 
 import dataclasses
 import enum
+import math
+from fractions import Fraction
 from typing import ClassVar, cast
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
     Placement,
@@ -17,8 +20,11 @@ from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.sizes import SizeLike, Symbol
 
-Sent = tuple[Tensor, SizeLike | None, int]
-"""A sent tensor, its number of elements (`None`: unknown), bytes per element."""
+Sent = tuple[Tensor, SizeLike | None, Fraction]
+"""A sent tensor, its number of elements (`None`: unknown), bytes per element.
+
+Where the tensor is divided along other mesh axes, these are the bytes of the
+part that each replica has, per element of the whole tensor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,12 +219,18 @@ class Communication(Instruction):
     needs_all_replicas: ClassVar[bool] = True
     name: ClassVar[str] = ""
 
-    def sizes(self) -> "list[Sent]":
-        """Returns a `Sent` for each tensor that is sent."""
-        return [
-            (one.tensor, one.tensor.num_elements, self.type_of(one).size)
-            for one in self.inputs
-        ]
+    def sizes(self, mesh: Mesh) -> "list[Sent]":
+        """Returns a `Sent` for each tensor that replicas of a mesh send."""
+        return [self.sent(one, self.type_of(one), mesh) for one in self.inputs]
+
+    def sent(self, one: Value, dtype: tf.DType, mesh: Mesh) -> "Sent":
+        """Returns the `Sent` of a value that is sent in a type."""
+        parts = math.prod(
+            mesh.size(axis)
+            for axis, kind in enumerate(one.placement)
+            if axis != self.axis and isinstance(kind, Sharded)
+        )
+        return one.tensor, one.tensor.num_elements, Fraction(dtype.size, parts)
 
     def type_of(self, one: Value) -> tf.DType:
         """Returns the type in which an input is sent."""
@@ -304,6 +316,6 @@ class GatherCounts(Communication):
     num_replicas: int
     name: ClassVar[str] = "gather_counts"
 
-    def sizes(self) -> "list[Sent]":
+    def sizes(self, mesh: Mesh) -> "list[Sent]":
         (one,) = self.inputs
-        return [(one.tensor, self.num_replicas, tf.int32.size)]
+        return [(one.tensor, self.num_replicas, Fraction(tf.int32.size))]

@@ -15,6 +15,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from kerasmgpu.partitioner.ir import instructions as ir
 from kerasmgpu.partitioner.ir.lowered import Call, Lowered, Region, bodies_of
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules import kinds
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, constant_array
@@ -119,7 +120,7 @@ def _program_lines(program: Lowered, indent: str) -> list[str]:
     for instruction in program.instructions:
         phase = program.phases.get(instruction)
         turn = "" if phase is None else f", phase {phase}"
-        lines.append(indent + _line(instruction) + turn)
+        lines.append(indent + _line(instruction, program.mesh) + turn)
         for number, body in enumerate(bodies_of(instruction)):
             lines.append(f"{indent}  body {number}:")
             lines += _program_lines(body, indent + "    ")
@@ -127,7 +128,7 @@ def _program_lines(program: Lowered, indent: str) -> list[str]:
     return lines
 
 
-def _line(instruction: ir.Instruction) -> str:
+def _line(instruction: ir.Instruction, mesh: Mesh) -> str:
     name, notes = type(instruction).__name__, []
     arguments = ", ".join(map(_value, instruction.inputs))
     if isinstance(instruction, ir.Constant):
@@ -146,7 +147,7 @@ def _line(instruction: ir.Instruction) -> str:
             name += f".{instruction.by}"
         sent = [
             f"{_elements(elements)} * {bytes_each}"
-            for _, elements, bytes_each in instruction.sizes()
+            for _, elements, bytes_each in instruction.sizes(mesh)
         ]
         notes.append(f"{' + '.join(sent)} bytes")
         if getattr(instruction, "in_turns", False):

@@ -1,7 +1,9 @@
 """Reports and logs how a program was partitioned, in figures."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 from absl import logging
@@ -100,7 +102,7 @@ def summed_bytes(written: Written) -> int:
         bytes_of(sent, 0) * times
         for one, times in communication(written)
         if isinstance(one, (AllReduce, ReduceScatter))
-        for sent in one.sizes()
+        for sent in one.sizes(written.lowered.mesh)
     )
 
 
@@ -133,7 +135,8 @@ def collectives(written: Written) -> list[str]:
     names: dict[str, None] = {}
     for one in written.lowered.communication():
         layers = dict.fromkeys(
-            part_of(tensor.node.name) for tensor, *_ in one.sizes()
+            part_of(tensor.node.name)
+            for tensor, *_ in one.sizes(written.lowered.mesh)
         )
         names[f"{one.name} of {', '.join(layers)}"] = None
     return list(names)
@@ -169,7 +172,7 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
         ):
             entry["no_rule"].append(node.type)
     for one, times in communication(program.written()):
-        for sent in one.sizes():
+        for sent in one.sizes(program.replicas.mesh):
             tensor, *_ = sent
             part(tensor.node)[_SENT[type(one)]] += bytes_of(sent, rows) * times
     return list(parts.values())
@@ -227,7 +230,7 @@ def kept_by_micro_batches(written: Written) -> dict[str, int]:
         if one in kept and isinstance(one.kind, Sharded):
             tensor, rows = one.tensor, one.kind.rows.size
             per_row = sizes.divide(tensor.num_elements, rows)
-            sent = tensor, per_row, tensor.dtype.size
+            sent = tensor, per_row, Fraction(tensor.dtype.size)
             name = part_of(tensor.node.name)
             found[name] = found.get(name, 0) + bytes_of(sent, 1)
     return found
@@ -312,7 +315,7 @@ def _log_gathered(program: Program, written: Written) -> None:
         bytes_of(sent, 1)
         for one in written.lowered.communication()
         if isinstance(one, AllGather)
-        for sent in one.sizes()
+        for sent in one.sizes(written.lowered.mesh)
     )
     logging.info(
         "kerasmgpu: %s has operations without a rule, for which rows are "
@@ -357,4 +360,4 @@ def bytes_of(sent: Sent, rows: int) -> int:
         symbols = dict.fromkeys(elements.symbols, 0)
         known = {s: rows if s.joined.is_rows else 1 for s in symbols}
         elements = sizes.evaluate(elements, known)
-    return elements * bytes_each
+    return math.ceil(elements * bytes_each)

@@ -39,7 +39,7 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
     """
     found: Counter[tuple[str, str]] = Counter()
     for one, times in communication(written):
-        for tensor in one.sizes():
+        for tensor in one.sizes(written.lowered.mesh):
             key = one.name.partition(".")[0], _purpose(one, tensor)
             found[key] += bytes_of(tensor, rows) * times
     return [

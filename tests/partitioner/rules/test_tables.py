@@ -53,7 +53,7 @@ def test_only_found_rows_travel(strategy):
     sent = [
         (one.name, elements)
         for one in program.written().lowered.communication()
-        for _, elements, _ in one.sizes()
+        for _, elements, _ in one.sizes(strategy.replicas.mesh)
     ]
     assert sent == [("look_up", 4), ("look_up", 4 * 3), ("all_gather", 4 * 3)]
 
@@ -194,7 +194,7 @@ def sent_of(strategy, function, *specifications, number=1):
     return lowered, sorted(
         (one.name, elements)
         for one in lowered.communication()
-        for _, elements, _ in one.sizes()
+        for _, elements, _ in one.sizes(lowered.mesh)
     )
 
 
