@@ -15,6 +15,8 @@ from kerasmgpu.flops.step_flops import layer_of, layers_in
 from kerasmgpu.partitioner.runtime.report import bytes_of, communication
 
 if TYPE_CHECKING:
+    from kerasmgpu.partitioner.mesh import Mesh
+    from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
     from kerasmgpu.partitioner.runtime.written import Written
 
 NO_LAYER = "outside of layers"
@@ -44,7 +46,7 @@ class LayerCost:
 
 
 def layer_costs(
-    model: keras.Model, written: "Written", rows: int, num_replicas: int
+    model: keras.Model, written: "Written", rows: int
 ) -> list[LayerCost]:
     """Returns the cost of each layer that has variables or sends something.
 
@@ -52,7 +54,6 @@ def layer_costs(
         model: `keras.Model` with all its variables.
         written: `Written` of its training step.
         rows: Integer, rows of a batch over all replicas.
-        num_replicas: Integer, replicas of all workers.
 
     Returns:
         List of `LayerCost` in the order of the model, what is outside of
@@ -72,19 +73,21 @@ def layer_costs(
     optimizers = {one.name for one in training_state.optimizers(model)}
     for path, kind, variable in _variables(model, layers):
         cost = found.get(path, other)
-        held = _held_bytes(variable, num_replicas)
+        held = _held_bytes(variable, written.lowered.mesh)
         setattr(cost, kind, getattr(cost, kind) + held)
         cost.whole += _bytes(variable.shape, variable)
-        if _axis(variable) is not None:
+        if _axes(variable):
             divided.add(path)
     for one, times in communication(written):
         kind = one.name.partition(".")[0]
-        for tensor in one.sizes():
+        mesh = written.lowered.mesh
+        for tensor in one.sizes(mesh):
             path = _path_of(tensor[0].node, layers, divided, optimizers)
             cost = found.get(path, other)
             combined = bytes_of(tensor, rows) * times
             cost.combined[kind] += combined
-            cost.sent[kind] += in_a_ring(kind, combined, num_replicas)
+            members = mesh.size(one.axis)
+            cost.sent[kind] += in_a_ring(kind, combined, members)
     costs = [*by_layer.values(), other]
     return [cost for cost in costs if cost.whole or cost.combined]
 
@@ -125,7 +128,7 @@ def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
     Args:
         kind: String, `"all_reduce"` or another collective.
         num_bytes: Integer, bytes of the whole tensor.
-        num_replicas: Integer.
+        num_replicas: Integer, replicas of the collective.
 
     Example:
 
@@ -166,18 +169,19 @@ def _variables(
             yield NO_LAYER, "weights", variable
 
 
-def _held_bytes(variable: Any, num_replicas: int) -> int:
+def _held_bytes(variable: Any, mesh: "Mesh") -> int:
     """Bytes of a variable on the replica that holds most of it."""
-    shape, axis = list(variable.shape), _axis(variable)
-    if axis is not None:
-        shape[axis] = -(-shape[axis] // num_replicas)
+    shape = list(variable.shape)
+    for number, axis in enumerate(_axes(variable)):
+        if axis is not None:
+            shape[axis] = -(-shape[axis] // mesh.size(number))
     return _bytes(shape, variable)
 
 
-def _axis(variable: Any) -> int | None:
-    """The axis along which a variable is divided, or `None`."""
-    axis: int | None = getattr(variable.value, "shard_axis", None)
-    return axis
+def _axes(variable: Any) -> "AxesToShard":
+    """The axes of a variable that are divided; empty for a whole one."""
+    axes: AxesToShard = getattr(variable.value, "shard_axes", ())
+    return axes
 
 
 def _bytes(shape: Any, variable: Any) -> int:

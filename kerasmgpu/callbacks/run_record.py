@@ -127,7 +127,6 @@ class RunRecord(MeasuringCallback):
 
     def _layers(self, written: Any, rows: int) -> list[dict[str, Any]]:
         """Returns the entry of `run.json` on what each layer costs."""
-        replicas = self.measurement.strategy.num_replicas_in_sync
         return [
             {
                 "layer": one.name,
@@ -135,7 +134,7 @@ class RunRecord(MeasuringCallback):
                 "sent": one.sent.total(),
                 "by": list(one.sent),
             }
-            for one in layer_costs(self.model, written, rows, replicas)
+            for one in layer_costs(self.model, written, rows)
         ]
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

@@ -145,11 +145,9 @@ class Mesh:
         return _unravelled(place, self.block)[axis]
 
     @property
-    def has_uneven_workers(self) -> bool:
-        """Whether workers differ in their positions along several mesh axes."""
-        return sum(number > 1 for number in self.blocks) > 1 or (
-            bool(self.axes) and self.blocks[0] < self.num_workers
-        )
+    def has_lines_of_other_workers(self) -> bool:
+        """Whether a worker has no replica in some lines along the first axis."""
+        return self.blocks[0] < self.num_workers
 
     def at(self, worker: int) -> "Mesh":
         """Returns the mesh as another worker of the job has it."""

@@ -123,7 +123,7 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
     model.make_train_function()
     program = model.train_function.prepare(feed)
     replicas = strategy.num_replicas_in_sync
-    costs = layer_costs(model, program.written(), rows, replicas)
+    costs = layer_costs(model, program.written(), rows)
     return LayoutReport(model.name, replicas, rows, costs)
 
 

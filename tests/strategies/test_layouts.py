@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import threading
 import weakref
 
@@ -75,6 +76,18 @@ def map_of(shape, names=("batch", "model")):
     return layouts
 
 
+def both_divide_weights(shape):
+    """Weights are divided along the axis of the rows, too: FSDP, and Megatron's."""
+    names = ("batch", "model", "third")[: len(shape)]
+    layouts = map_of(shape, names)
+    for key in ("up/kernel", "down/kernel"):
+        del layouts[key]
+    layouts["up/kernel"] = (names[-1], "model") if shape[2:] else names
+    layouts["down/kernel"] = ("model", "batch")
+    layouts["head/kernel"] = ("batch", None)
+    return model_parallel_of(layouts)
+
+
 def model_parallel(shape):
     return model_parallel_of(map_of(shape))
 
@@ -110,12 +123,15 @@ def on_one_device():
     "made",
     [
         pytest.param(lambda: model_parallel((1, 3)), id="1x3"),
+        pytest.param(lambda: model_parallel((2, 2)), id="2x2"),
         *(
             pytest.param(make, id=name, marks=pytest.mark.slow)
             for name, make in {
                 "1x8": lambda: model_parallel((1, 8)),
                 "4x1": lambda: model_parallel((4, 1)),
-                "2x2": lambda: model_parallel((2, 2)),
+                "2x3": lambda: model_parallel((2, 3)),
+                "2x3 of both": lambda: both_divide_weights((2, 3)),
+                "2x2x2": lambda: both_divide_weights((2, 2, 2)),
                 "3 of data": lambda: data_parallel(3),
             }.items()
         ),
@@ -241,11 +257,47 @@ def test_with_strict_keys_that_match_nothing_are_an_error():
             model.fit(X, Y, verbose=0)
 
 
-def test_two_axes_are_one_for_now(caplog):
+def test_with_micro_batches_two_axes_are_one(caplog):
+    both = model_parallel((2, 2))
     with caplog.at_level(logging.WARNING, "absl"):
-        strategy = kerasmgpu.strategy(distribution=model_parallel((2, 2)))
+        strategy = kerasmgpu.strategy(distribution=both, micro_batches=2)
     assert "'batch' (2) and 'model' (2) are one axis of 4" in caplog.text
-    assert strategy.divides_rows and strategy.shard is not None
+    assert strategy.divides_rows and not strategy.replicas.mesh.axes
+
+
+def test_variables_are_divided_along_two_axes():
+    distribution.set_distribution(both_divide_weights((2, 2)))
+    model = built()
+    model.optimizer.build(model.trainable_variables)
+    kernel = model.get_layer("up").kernel.value
+    shapes = [tuple(part.shape) for part in kernel.parts]
+    assert shapes == [(5, 12), (5, 11), (5, 12), (5, 11)]
+    whole = kernel.numpy()
+    np.testing.assert_array_equal(kernel.parts[3].numpy(), whole[5:, 12:])
+    changed = np.float32(whole + RANDOM.normal(size=whole.shape))
+    kernel.assign(changed)
+    np.testing.assert_array_equal(kernel.parts[1].numpy(), changed[:5, 12:])
+    bias = model.get_layer("up").bias.value
+    assert [tuple(part.shape) for part in bias.parts] == 2 * [(12,), (11,)]
+    slots = [v for v in model.optimizer.variables if "up_kernel" in v.path]
+    assert {slot.value.shard_axes for slot in slots} == {kernel.shard_axes}
+
+
+def test_rows_are_divided_along_the_axis_that_is_named():
+    """Whichever it is: the mesh is numbered so that it is the first."""
+    devices = np.array(device_names(6)).reshape(2, 3)
+    mesh = distribution.DeviceMesh((2, 3), ("model", "rows"), devices.ravel())
+    layouts = distribution.LayoutMap(mesh)
+    layouts["up/kernel"] = (None, "model")
+    strategy = kerasmgpu.strategy(
+        distribution=distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="rows"
+        )
+    )
+    mesh = strategy.replicas.mesh
+    assert mesh.axes == (3, 2)
+    names = [name.rpartition("device:")[2] for name in mesh.devices]
+    assert names == [name.upper() for name in devices.T.ravel()]
 
 
 class NoData(distribution.DataParallel):
@@ -303,3 +355,21 @@ def test_megatrons_layout_sends_what_its_authors_count():
         "up",
         "down",
     ]
+
+
+def test_with_two_axes_each_gradient_is_summed_where_it_is():
+    """Activations in the rows of a line; gradients along rows, in their parts."""
+    distribution.set_distribution(model_parallel((2, 3)))
+    model = built()
+    model.fit(X, Y, batch_size=ROWS, verbose=0)
+    (steps,) = model.train_function.programs
+    sent = sum(one["bytes"] for one in traffic.sent(steps.written(), ROWS))
+    activations = ROWS * 6 * 10 * 4 / 2
+    divided = "embeddings", "query", "key", "value", "up/", "down/k", "output/k"
+    gradients = sum(
+        math.prod(weight.shape)
+        * 4
+        / (3 if any(one in weight.path for one in divided) else 1)
+        for weight in model.trainable_weights
+    )
+    assert sent == pytest.approx(5 * activations + gradients, rel=0.05)

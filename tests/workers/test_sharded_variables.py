@@ -31,6 +31,15 @@ QUICK = (
 )
 """Runs of the quick tier, on workers of one replica each."""
 
+MESHES = [
+    (2, 2, "mesh 2x2: uneven last batch"),
+    (2, 2, "mesh 2x2: dropout"),
+    (2, 2, "mesh 2x2: batch normalisation"),
+    (2, 2, "mesh 2x2: clipnorm of sparse gradients"),
+    (2, 2, "mesh 2x2: run eagerly"),
+]
+"""Workers, devices of each, and a run: rows between workers, columns inside."""
+
 FILES = [
     pytest.param(
         devices,
@@ -60,6 +69,23 @@ FILES = [
     ],
 )
 def test_workers_follow_one_device(run, job, on_one_device):
+    name = run.partition(": ")[2]
+    compare(CASES[name], on_one_device(CASES[name]), job.workers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(
+            run,
+            id=run,
+            marks=pytest.mark.job_case(workers, devices, f"sharded {run}"),
+        )
+        for workers, devices, run in MESHES
+    ],
+)
+def test_workers_on_a_mesh_follow_one_device(run, job, on_one_device):
     name = run.partition(": ")[2]
     compare(CASES[name], on_one_device(CASES[name]), job.workers)
 

@@ -179,8 +179,8 @@ class Collectives(Replicas):
         while (outer := build.whole or build.parent) is not None:
             build = outer
         mesh = build.program.mesh
-        if mesh.has_uneven_workers:
-            elements = None  # Workers' parts along other axes differ.
+        if mesh.has_lines_of_other_workers:
+            elements = None  # Their parts along other axes differ.
         recorded = build.keep("collectives", list)
         recorded.append((members, merge, elements, dtype.name))
         groups = build.keep(

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.partitioner.ir.exchanges import LookUp
-from kerasmgpu.partitioner.ir.instructions import Instruction, Value
+from kerasmgpu.partitioner.ir.instructions import (
+    AllGather,
+    AllReduce,
+    Instruction,
+    ReduceScatter,
+    Value,
+)
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Sharded
 from kerasmgpu.partitioner.step import sizes
@@ -50,21 +56,16 @@ def along(
     done: dict[int, str] = {}
     for places in lines:
         line = build.on_line(axis, places)
-        own = dataclasses.replace(
-            instruction,
-            inputs=tuple(
-                _on_line(build, one, axis, places) for one in instruction.inputs
-            ),
-            outputs=tuple(
-                _on_line(build, one, axis, places)
-                for one in instruction.outputs
-            ),
+        inputs, outputs = (
+            tuple(_on_line(build, one, axis, places) for one in values)
+            for values in (instruction.inputs, instruction.outputs)
         )
-        for one, given in zip(own.inputs, instruction.inputs):
+        own = dataclasses.replace(instruction, inputs=inputs, outputs=outputs)
+        for one, given in zip(inputs, instruction.inputs):
             references = build.references(given)
             line.give(one, [references[place] for place in places])
-        write(line, own)
-        for one, found in zip(own.outputs, made):
+        _write(line, own, write)
+        for one, found in zip(outputs, made):
             references = line.references(one)
             found.update((p, references[n]) for n, p in enumerate(places))
         for names, all_names in zip(build.take_names(own, node), (ran, done)):
@@ -77,6 +78,37 @@ def along(
     if node is not None:
         for place in every_place:
             build.note_done(node, done[place])
+
+
+def _write(
+    line: Build, instruction: Instruction, write: Callable[[Build, Any], None]
+) -> None:
+    """Writes an instruction; values without elements are not sent.
+
+    A variable of one column has no part on the second of two columns of
+    replicas, and TensorFlow's collectives (2.18 to 2.21) crash for such parts.
+    """
+    if isinstance(instruction, (AllGather, AllReduce, ReduceScatter)):
+        pairs = list(zip(instruction.inputs, instruction.outputs))
+        sent = [(i, o) for i, o in pairs if o.tensor.num_elements != 0]
+        for _, made in pairs:
+            if made.tensor.num_elements == 0:
+                places = range(line.mesh.num)
+                line.hold(made, [_empty(line, made, n) for n in places])
+        if not sent:
+            return
+        instruction.inputs, instruction.outputs = zip(*sent)
+    write(line, instruction)
+
+
+def _empty(line: Build, one: Value, place: int) -> Reference:
+    """Writes a replica's part of a value without elements."""
+    sizes: list[Reference] = list(map(line.sizes.scalar, one.tensor.shape))
+    if isinstance(one.kind, Sharded):
+        sizes[one.kind.axis] = line.sizes.local(one.kind, place)
+    shape = line.sizes.packed(sizes)
+    zero = line.constant(0, one.tensor.dtype, place)
+    return line.op("Fill", [shape, zero], place)[0]
 
 
 def _on_line(build: Build, one: Value, axis: int, places: range) -> Value:

@@ -32,6 +32,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Owned,
     Partial,
     PerReplica,
+    Replicated,
     Sharded,
     is_of_variable,
 )
@@ -71,6 +72,13 @@ class _Lowering:
         self._program = program
         self._made = dict.fromkeys(program.given)
         self._source = {one.tensor: one for one in program.given}
+        self._begun: set[Value] = set()
+        self._needed = {
+            one
+            for instruction in program.instructions
+            if isinstance(instruction, Reshard)
+            for one in instruction.outputs
+        }
 
     def add(self, instruction: Instruction) -> None:
         """Adds an instruction whose inputs are made; records its outputs."""
@@ -90,6 +98,11 @@ class _Lowering:
         """Makes a value from its source, one mesh axis after the other."""
         tensor = wanted.tensor
         whole = self._program.whole(tensor)
+        if _divides_twice(wanted):
+            raise RuntimeError(
+                "An axis of a tensor can be divided along one axis of the mesh. "
+                f"Received: {tensor} in {wanted.placement}."
+            )
         if wanted.has(LocalSizes):
             self._local_shape(wanted, whole)
             return
@@ -102,11 +115,29 @@ class _Lowering:
         if wanted.has(ListOf) or source.has(ListOf):
             self._from(Alias, source, wanted)
             return
+        if wanted == whole:
+            self._begun.add(whole)
+        elif self._is_cut_of(whole, wanted):
+            source = whole
         axis = _last_to_change(source, wanted)
         before = wanted.moved(axis, source.placement[axis])
+        if _divides_twice(before):
+            before = wanted.moved(axis, REPLICATED)
         if before != whole:  # The whole value might not be needed.
             self.want(before)
         self._along(axis, before, wanted)
+
+    def _is_cut_of(self, whole: Value, wanted: Value) -> bool:
+        """Whether a value is cut out of the whole one, which is needed, too.
+
+        On a mesh of one axis, a part is scattered and the whole gathered.
+        """
+        is_needed = whole in self._made or (
+            len(wanted.placement) > 1 and whole in self._needed - self._begun
+        )
+        return is_needed and all(
+            isinstance(kind, (Replicated, Sharded)) for kind in wanted.placement
+        )
 
     def _along(self, axis: int, source: Value, wanted: Value) -> None:
         """Makes a value from one that differs from it along one mesh axis."""
@@ -318,24 +349,32 @@ def _last_to_change(source: Value, wanted: Value) -> int:
     """Returns the mesh axis along which a value is changed last.
 
     Slices come first, then sums, then gathers, so that little is sent; but an
-    axis of a tensor that is to be sliced is gathered before.
+    axis of a tensor is gathered before it is sliced along another mesh axis.
     """
     pairs = list(zip(source.placement, wanted.placement))
-    gathered = [
-        before.axis
-        for before, after in pairs
-        if isinstance(before, Sharded) and before != after
-    ]
 
     def rank(axis: int) -> tuple[int, int]:
         before, after = pairs[axis]
         if before == after:
             return -1, axis
-        if isinstance(after, Sharded) and not isinstance(before, Sharded):
-            return (3 if after.axis in gathered else 0), axis
-        return (2 if isinstance(before, Sharded) else 1), axis
+        if not isinstance(after, Sharded):
+            return (2 if isinstance(before, Sharded) else 1), axis
+        is_taken = any(
+            isinstance(other, Sharded) and other.axis == after.axis
+            for number, (other, _) in enumerate(pairs)
+            if number != axis
+        )
+        if is_taken:
+            return 3, axis
+        return (2 if isinstance(before, Sharded) else 0), axis
 
     return max(range(len(pairs)), key=rank)
+
+
+def _divides_twice(one: Value) -> bool:
+    """Whether an axis of a tensor would be divided along two mesh axes."""
+    axes = [kind.axis for kind in one.placement if isinstance(kind, Sharded)]
+    return len(set(axes)) < len(axes)
 
 
 def _local_sizes(kinds: Sequence[LocalSizes], shape: object) -> tuple | None:

@@ -21,7 +21,7 @@ from kerasmgpu.partitioner.rules import (
     table,
     tables,
 )
-from kerasmgpu.partitioner.rules.compatible import fits
+from kerasmgpu.partitioner.rules.compatible import divides_one_axis, fits
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
@@ -150,15 +150,29 @@ class Planner:
         return plans
 
     def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
-        plan = self._by_itself(node, kinds, plans)
         others = self._others.get(node, ())
-        if not others or fits(node, plan, others):
+        if not others:
+            return self._by_itself(node, kinds, plans)
+        if node.bodies:  # Its outputs' kinds come from those of the bodies.
+            given = zip(*(other.wants for other in others))
+            kinds = [
+                REPLICATED if divides_one_axis(kind, its) else kind
+                for kind, its in zip(kinds, given)
+            ]
+            return self._by_itself(node, kinds, plans)
+        plan = self._by_itself(node, kinds, plans)
+        if fits(node, plan, others):
             return plan
         for kind in (*plan.wants, *plan.gives):
             if isinstance(kind, ListOf):
                 kind.must_be_whole()
         _require_no_sharded_handle(node, kinds)
         return table.whole(node)
+
+    def is_taken(self, node: Node, number: int, kind: Kind | None) -> bool:
+        """Whether other mesh axes divide the same axis of an output."""
+        others = [other.gives[number] for other in self._others.get(node, ())]
+        return divides_one_axis(kind, others)
 
     def _by_itself(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
         """Plans a node as if there were no other mesh axis."""

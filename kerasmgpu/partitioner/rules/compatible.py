@@ -31,6 +31,12 @@ def fits(node: Node, plan: Plan, others: Sequence[Plan]) -> bool:
     return all(_go_together(node, plan, other) for other in others)
 
 
+def divides_one_axis(kind: Kind | None, others: Sequence[Kind]) -> bool:
+    """Whether a kind divides an axis of a tensor that others divide, too."""
+    axis = None if kind is None else _axis(kind)
+    return axis is not None and axis in map(_axis, others)
+
+
 def _go_together(node: Node, one: Plan, other: Plan) -> bool:
     if not (one.is_local or one.sliced) or not (other.is_local or other.sliced):
         return True

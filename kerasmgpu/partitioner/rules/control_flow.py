@@ -84,8 +84,12 @@ def while_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
         for merged, made, tensor in zip(
             merged_kinds, node.outputs, body.outputs
         ):
-            if made.dtype != tf.resource:
-                changed |= merged.add(plans.kinds[tensor], made.shape)
+            if made.dtype == tf.resource:
+                continue
+            changed |= merged.add(plans.kinds[tensor], made.shape)
+            if planner.is_taken(node, made.index, merged.kind):
+                merged.must_be_whole()
+                changed = True
         if not changed:
             break
     settled = tuple(merged.kind or REPLICATED for merged in merged_kinds)
@@ -145,6 +149,8 @@ def branch_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
             merged_kinds, node.outputs, body.outputs
         ):
             merged.add(planned.kinds[tensor], made.shape)
+            if planner.is_taken(node, made.index, merged.kind):
+                merged.must_be_whole()
     return Plan(
         (REPLICATED, *given),
         tuple(merged.kind or REPLICATED for merged in merged_kinds),

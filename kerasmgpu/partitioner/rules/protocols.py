@@ -40,3 +40,12 @@ class Planner(Protocol):
 
     def __call__(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
         """Plans a body, given the kinds of its inputs."""
+
+    def is_taken(self, node: Node, number: int, kind: Kind | None) -> bool:
+        """Whether other mesh axes divide the same axis of an output.
+
+        Args:
+            node: The node.
+            number: Number of the output.
+            kind: Its kind on the mesh axis that is planned.
+        """

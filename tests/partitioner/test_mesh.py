@@ -1,0 +1,88 @@
+"""Places, positions and lines of meshes, worked out by hand."""
+
+import pytest
+
+from kerasmgpu.partitioner.mesh import Mesh, block_of
+from kerasmgpu.partitioner.rules.kinds import Rows
+
+
+def mesh(axes, num, worker=0, num_workers=1):
+    devices = [f"CPU:{number}" for number in range(num)]
+    return Mesh.on(devices, "CPU:0", worker, num_workers, axes=axes)
+
+
+def lines(mesh, axis):
+    return [list(places) for places in mesh.lines(axis)]
+
+
+def test_one_axis_is_a_line_of_all_replicas():
+    one = mesh((), 3, worker=1, num_workers=2)
+    assert one.num_axes == 1 and one.size(0) == 6 and one.first_along(0) == 3
+    assert lines(one, 0) == [[0, 1, 2]]
+    assert mesh((3,), 3).axes == ()
+
+
+def test_places_are_numbered_in_c_order():
+    two = mesh((2, 3), 6)
+    assert lines(two, 0) == [[0, 3], [1, 4], [2, 5]]
+    assert lines(two, 1) == [[0, 1, 2], [3, 4, 5]]
+    assert [two.position(place, 0) for place in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert [two.position(place, 1) for place in range(6)] == [0, 1, 2, 0, 1, 2]
+
+
+def test_three_axes():
+    three = mesh((2, 2, 2), 8)
+    assert lines(three, 1) == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    line = three.line(1, range(4, 8, 2))
+    assert line.devices == ("CPU:4", "CPU:6")
+    assert line.axes == () and line.total == 2
+
+
+def test_the_last_axes_lie_inside_a_worker():
+    """Two workers of four devices: rows between them, the rest inside."""
+    second = mesh((4, 2), 4, worker=1, num_workers=2)
+    assert second.block == (2, 2) and second.blocks == (2, 1)
+    assert second.first_along(0) == 2 and second.first_along(1) == 0
+    assert lines(second, 0) == [[0, 2], [1, 3]]
+    along_rows = second.line(0, range(1, 4, 2))
+    assert (along_rows.worker, along_rows.num_workers) == (1, 2)
+    assert along_rows.total == 4 and along_rows.first == 2
+    inside = second.line(1, range(2, 4))
+    assert (inside.worker, inside.num_workers, inside.total) == (0, 1, 2)
+    assert second.number_of(0, range(1, 4, 2)) == 1
+    assert second.number_of(1, range(2, 4)) == 3
+    assert not second.has_lines_of_other_workers
+
+
+def test_workers_of_one_device_are_at_all_positions():
+    last = mesh((2, 2), 1, worker=3, num_workers=4)
+    assert last.block == (1, 1) and last.blocks == (2, 2)
+    assert [last.first_along(axis) for axis in (0, 1)] == [1, 1]
+    assert last.number_of(0, range(1)) == 1
+    assert last.has_lines_of_other_workers
+
+
+@pytest.mark.parametrize(
+    "axes, num, block",
+    [
+        ((2, 4), 8, (2, 4)),
+        ((2, 4), 4, (1, 4)),
+        ((2, 4), 2, (1, 2)),
+        ((4, 2), 4, (2, 2)),
+        ((3, 2), 3, None),
+        ((2, 3), 2, None),
+    ],
+)
+def test_blocks_of_workers(axes, num, block):
+    assert block_of(axes, num) == block
+
+
+def test_parts_of_a_variable_are_those_of_the_axis():
+    two = mesh((2, 3), 6)
+    columns = Rows(7, are_of_variable=True, over=1)
+    parts = [two.part_of(columns, place) for place in range(6)]
+    assert parts == 2 * [(0, 3), (3, 5), (5, 7)]
+    rows = Rows(7, are_of_variable=True, over=0)
+    assert two.part_of(rows, 2) == (0, 4) and two.part_of(rows, 3) == (4, 7)
+    assert rows != columns
+    assert two.always_has_rows(Rows(2)) and not two.always_has_rows(Rows(1))
