@@ -15,6 +15,7 @@ from tests.models import measuring
 from tests.parity import harness
 
 REPLICAS = 3
+MESH = 2, 2
 SETTINGS = ("plain", "weights", "generate", "mesh", "bfloat16", "xla")
 
 
@@ -102,10 +103,8 @@ class Family:
 
     def mesh(self):
         """Training, and tokens, with variables laid out over all devices."""
-        devices = [f"cpu:{number}" for number in range(REPLICAS)]
-        mesh = keras.distribution.DeviceMesh(
-            (1, REPLICAS), ("batch", "model"), devices
-        )
+        devices = [f"cpu:{number}" for number in range(math.prod(MESH))]
+        mesh = keras.distribution.DeviceMesh(MESH, ("batch", "model"), devices)
         layouts = self._family.layouts(mesh)
         if layouts is None:
             return {"missing": "has no layouts", "in_parity": True}

@@ -26,7 +26,7 @@ per family and a time-out per setting. It is not part of the tests' run.
 - **generate**: the sharded, trained model continues three prompts with the
   tokens of one device, with and without XLA.
 - **mesh**: `keras.distribution.ModelParallel` with KerasHub's map of layouts (of
-  GPT-2, Megatron-LM's) on a mesh of (1, {replicas}): training, and the tokens of
+  GPT-2, Megatron-LM's) on a mesh of (2, 2): training, and the tokens of
   `generate()`.
 - **bfloat16**: under `mixed_bfloat16`, the distance of all weights from those
   that one device trained in float32, over their updates; in brackets the same
