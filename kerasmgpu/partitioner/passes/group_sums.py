@@ -87,9 +87,12 @@ def _group_sums(program: Lowered) -> None:
             ]
         merged.update(group)
         group.sort(key=lambda one: _order(one.inputs[0].tensor, made_at))
-        for kind in dict.fromkeys((one.by, one.axis) for one in group):
-            alike = [one for one in group if (one.by, one.axis) == kind]
-            result.append(_merged(alike))
+        alike: dict[tuple, list[AllReduce]] = {}
+        for one in group:
+            # Lines of a mesh share the work of sums that are whole on all.
+            kind = one.by, one.axis, one.outputs[0].is_local
+            alike.setdefault(kind, []).append(one)
+        result += map(_merged, alike.values())
         for one in group:
             made.update(one.outputs)
     program.instructions = result

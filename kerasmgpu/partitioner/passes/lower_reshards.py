@@ -133,7 +133,9 @@ class _Lowering:
         On a mesh of one axis, a part is scattered and the whole gathered.
         """
         is_needed = whole in self._made or (
-            len(wanted.placement) > 1 and whole in self._needed - self._begun
+            len(wanted.placement) > 1
+            and whole in self._needed
+            and whole not in self._begun
         )
         return is_needed and all(
             isinstance(kind, (Replicated, Sharded)) for kind in wanted.placement
