@@ -20,31 +20,14 @@ def run(strategy, name, files):
 
     setting, _, name = name.partition(": ")
     if setting.startswith("mesh"):
+        from tests.parity.meshes import both_divided
+
         shape = tuple(map(int, setting.split()[1].split("x")))
         made = strategy(distribution=both_divided(shape))
         return parity_program.run(lambda: made, name, files)
     strategy = strategy(shard=setting.split()[0], min_shard_bytes=0)
     strategy.micro_batches = 2 if setting.endswith("in 2") else 1
     return parity_program.run(lambda: strategy, name, files)
-
-
-def both_divided(shape):
-    """A distribution that divides rows, and each weight along both axes."""
-    from keras import distribution
-
-    class Both(distribution.ModelParallel):
-        def get_variable_layout(self, variable):
-            axes = [None] * len(variable.shape)
-            if axes:
-                axes[0], axes[-1] = "batch", "model"
-            return distribution.TensorLayout(axes, self.device_mesh)
-
-    mesh = distribution.DeviceMesh(
-        shape, ("batch", "model"), distribution.list_devices("cpu")
-    )
-    layouts = distribution.LayoutMap(mesh)
-    layouts["of the class"] = ("model",)
-    return Both(layout_map=layouts, batch_dim_name="batch")
 
 
 def save_and_read(strategy, folder):

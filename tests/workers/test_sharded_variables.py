@@ -37,6 +37,7 @@ MESHES = [
     (2, 2, "mesh 2x2: batch normalisation"),
     (2, 2, "mesh 2x2: clipnorm of sparse gradients"),
     (2, 2, "mesh 2x2: run eagerly"),
+    (2, 2, "mesh 2x2: masked loss per token"),
 ]
 """Workers, devices of each, and a run: rows between workers, columns inside."""
 

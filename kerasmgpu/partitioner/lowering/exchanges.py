@@ -14,7 +14,6 @@ from kerasmgpu.partitioner.lowering import micro_batches
 from kerasmgpu.partitioner.lowering.operations import in_part
 from kerasmgpu.partitioner.lowering.replicas import split
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
-from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike
@@ -38,7 +37,6 @@ def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
     parts, *others = map(build.references, look_up.inputs)
     parts = micro_batches.of_first(build, cast(list[Reference], parts))
     inputs = [parts, *others]
-    table = look_up.inputs[0].sharded
     made: dict[int, Reference] = {}
     names: dict[int, str] = {}
     for places, devices in micro_batches.each_turn(build):
@@ -47,7 +45,7 @@ def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
         def take_turn(device: int, places: Sequence[int] = places) -> None:
             build.take_turn(look_up, places[device])
 
-        rows, wrote = _looked_up(devices, look_up.node, table, own, take_turn)
+        rows, wrote = _looked_up(devices, look_up, own, take_turn)
         for place, reference, name in zip(places, rows, wrote):
             made[place], names[place] = reference, name
     for place in range(build.mesh.num):
@@ -57,8 +55,7 @@ def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
 
 def _looked_up(
     build: "Build",
-    node: Node,
-    table: Sharded,
+    look_up: "LookUp",
     inputs: Sequence[Sequence[Reference]],
     take_turn: Callable[[int], None],
 ) -> tuple[list[Reference], list[str]]:
@@ -69,15 +66,15 @@ def _looked_up(
 
     Args:
         build: The `Build`, with a place per device.
-        node: The look-up, of `(table, indices, …)`.
-        table: How the table is sharded.
-        inputs: For each input of `node`, its references by place.
+        look_up: The look-up, of `(table, indices, …)`.
+        inputs: For each of its inputs, its references by place.
         take_turn: Called with a place before nodes are written for it.
 
     Returns:
         References to the rows, and names of the look-up nodes, by place.
     """
-    numbers, made = node.inputs[1], node.outputs[0]
+    node, table = look_up.node, look_up.inputs[0].sharded
+    numbers, made = look_up.inputs[1].tensor, look_up.outputs[0].tensor
     inner = cast(tuple[SizeLike, ...], made.shape[len(numbers.shape) :])
     places = range(build.mesh.num)
     flat, positions = [], []

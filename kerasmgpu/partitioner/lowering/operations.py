@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.instructions import Value, value
 from kerasmgpu.partitioner.lowering.function_writer import Function
-from kerasmgpu.partitioner.rules.kinds import Partial, Rows, Sharded
+from kerasmgpu.partitioner.rules.kinds import Kind, Partial, Rows, Sharded
 from kerasmgpu.partitioner.rules.table import Emit, Plan
 from kerasmgpu.partitioner.rules.tables import ids_and_rows
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Node
+from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike
@@ -196,13 +196,22 @@ def _write_shape(
 
 
 def look_up_own(
-    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+    build: Function,
+    node: Node,
+    plan: Plan,
+    place: int,
+    inputs: Tensors,
+    others: Sequence[Plan] = (),
 ) -> Tensors:
-    """Looks up the rows that a replica owns; others are zeros."""
+    """Looks up the rows that a replica owns; others are zeros.
+
+    `others` are the plans on other axes of the mesh.
+    """
     ids = inputs[1]
     start, end = build.mesh.part_of(cast(Sharded, plan.wants[0]).rows, place)
     if start == end:  # Another micro-batch of the device has its part.
-        return _zeros(build, node, place, ids)
+        kinds = [other.gives[0] for other in others]
+        return _zeros(build, node, place, ids, kinds)
     is_own, own = _own(build, plan, place, ids)
     zero = build.constant(0, ids.dtype, place)
     own = build.op("SelectV2", [is_own, own, zero])[0]
@@ -215,19 +224,67 @@ def look_up_own(
     return build.op("SelectV2", [is_own, rows, nothing])
 
 
-def _zeros(build: Function, node: Node, place: int, ids: Reference) -> Tensors:
+def _zeros(
+    build: Function,
+    node: Node,
+    place: int,
+    ids: Reference,
+    kinds: Sequence[Kind],
+) -> Tensors:
     """Writes zeros of the shape of the rows that are looked up."""
     rank = len(node.inputs[1].shape)
     inner = build.sizes.vector(cast(Sizes, node.outputs[0].shape[rank:]))
+    if kinds:
+        sizes = _sizes_behind(
+            build, node.outputs[0], node.inputs[1], kinds, place
+        )
+        inner = build.sizes.packed(sizes)
     shape = build.concat([build.sizes.shape(ids), inner], 0, HOST)
     zero = build.constant(0, node.outputs[0].dtype, place)
     return build.op("Fill", [shape, zero], place)
 
 
+def _sizes_behind(
+    build: Function,
+    rows: Tensor,
+    numbers: Tensor,
+    kinds: Sequence[Kind],
+    place: int,
+) -> list[Reference]:
+    """Returns the sizes of rows of a table that a replica has.
+
+    Args:
+        build: The function that is written.
+        rows: The rows, `[*numbers.shape, …]`.
+        numbers: Their numbers.
+        kinds: Kinds of `rows` on other axes of the mesh, which divide the
+            table's columns.
+        place: The replica's place.
+    """
+    divided = {
+        kind.axis: build.sizes.local(kind, place)
+        for kind in kinds
+        if isinstance(kind, Sharded)
+    }
+    return [
+        divided[axis] if axis in divided else build.sizes.scalar(size)
+        for axis, size in enumerate(rows.shape)
+        if axis >= len(numbers.shape)
+    ]
+
+
 def _update_own(
-    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
+    build: Function,
+    node: Node,
+    plan: Plan,
+    place: int,
+    inputs: Tensors,
+    others: Sequence[Plan] = (),
 ) -> Tensors:
-    """Applies, in order, those updates whose rows a replica owns."""
+    """Applies, in order, those updates whose rows a replica owns.
+
+    `others` are the plans on other axes of the mesh.
+    """
     number, rows = ids_and_rows(node)
     ids, updates = node.inputs[number], node.inputs[rows]
     flat = build.flat(inputs[number], place)
@@ -242,6 +299,10 @@ def _update_own(
     if updates.rank:
         inner = updates.shape[len(ids.shape) :]
         shape = build.sizes.vector((-1, *inner))
+        if others:
+            kinds = [other.wants[rows] for other in others]
+            sizes = _sizes_behind(build, updates, ids, kinds, place)
+            shape = build.sizes.packed([build.sizes.scalar(-1), *sizes])
         arguments[rows] = taken(build.reshape(inputs[rows], shape, place))
     return build.copy(node, arguments, place)
 
@@ -341,4 +402,9 @@ def writer_of(plans: Sequence[Plan]) -> tuple[WriteOperation, Plan]:
         return as_it_is, plans[0]
     if len(changed) > 1 and changed[0].emit is Emit.LOCAL_MEAN:
         return functools.partial(_fractions, changed), changed[0]
-    return WRITERS[changed[0].emit], changed[0]
+    plan = changed[0]  # Others are written in the same way.
+    if plan.emit in (Emit.LOOK_UP_OWN, Emit.UPDATE_OWN):
+        write: Callable[..., Tensors] = WRITERS[plan.emit]
+        others = [other for other in plans if other is not plan]
+        return functools.partial(write, others=others), plan
+    return WRITERS[plan.emit], plan

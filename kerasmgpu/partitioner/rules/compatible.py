@@ -22,8 +22,13 @@ from kerasmgpu.partitioner.step.graph import Node
 _MEANS = (Emit.LOCAL_MEAN,)
 """Written for one axis after the other."""
 
-_OF_WHOLE_ROWS = (Emit.LOOK_UP_OWN,)
-"""The row numbers can be divided along other axes, but not the table."""
+_OF_ROWS = (
+    Emit.LOOK_UP_OWN,
+    Emit.UPDATE_OWN,
+    Emit.UPDATE_OWNED,
+    Emit.SUM_OWN,
+)
+"""On the rows of a table; its other axes, and numbers of rows, can be divided."""
 
 
 def fits(node: Node, plan: Plan, others: Sequence[Plan]) -> bool:
@@ -41,19 +46,16 @@ def _go_together(node: Node, one: Plan, other: Plan) -> bool:
     if not (one.is_local or one.sliced) or not (other.is_local or other.sliced):
         return True
     for own, its in zip(_kinds(node, one), _kinds(node, other)):
-        if isinstance(own, (Kept, Owned)) and is_local(its):
+        if isinstance(own, Kept) and is_local(its):
             return False
-        if isinstance(its, (Kept, Owned)) and is_local(own):
+        if isinstance(its, Kept) and is_local(own):
             return False
         if _axis(own) is not None and _axis(own) == _axis(its):
             return False
     emits = {one.emit, other.emit}
     if emits <= {None, Emit.IDENTITY, Emit.WHOLE_SHAPE, *_MEANS}:
         return True
-    if emits <= {None, *_OF_WHOLE_ROWS} and None in emits:
-        plain = one if one.emit is None else other
-        return not is_local(plain.wants[0])
-    return False
+    return None in emits and emits <= {None, *_OF_ROWS}
 
 
 def _kinds(node: Node, plan: Plan) -> Iterator[Kind]:
@@ -67,4 +69,6 @@ def _axis(kind: Kind) -> int | None:
     """Returns the tensor's axis that a kind divides, or `None`."""
     if isinstance(kind, LocalSizes):
         kind = kind.sharded
+    if isinstance(kind, Owned):
+        return 0  # Of the table's rows.
     return kind.axis if isinstance(kind, Sharded) else None

@@ -68,7 +68,9 @@ def test_what_is_written_in_another_way_is_divided_along_one_axis():
     assert go_together(mean, other)
 
 
-def test_numbers_of_a_table_s_rows_are_divided_but_not_the_table():
+def test_rows_of_a_table_are_divided_along_one_axis_columns_along_others():
     look_up = Plan((ROWS, REPLICATED), (PARTIAL,), Emit.LOOK_UP_OWN)
     assert go_together(look_up, Plan((REPLICATED, COLUMNS), (COLUMNS,)))
-    assert not go_together(look_up, Plan((COLUMNS, REPLICATED), (COLUMNS,)))
+    assert go_together(look_up, Plan((COLUMNS, REPLICATED), (COLUMNS,)))
+    others = Sharded(0, Rows(8, over=1))
+    assert not go_together(look_up, Plan((others, REPLICATED), (PARTIAL,)))
