@@ -66,8 +66,8 @@ FAULTS = {
     "mean_of_shares": Fault(
         "a mean over rows is not weighted by the rows of the share",
         "partitioner/lowering/operations.py",
-        "return [build.times_share(mean, rows, place)]",
-        "return [mean]",
+        "mean = build.times_share(mean, rows, place)",
+        "pass",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
     "part_on_all": Fault(
@@ -136,9 +136,37 @@ FAULTS = {
     "mixed_reductions": Fault(
         "sums and extremes of one level are one reduction",
         "partitioner/passes/group_sums.py",
-        "alike = [one for one in group if one.by == by]",
-        "alike = list(group)",
+        "kind = one.by, one.axis, one.outputs[0].is_local",
+        'kind = "sum", one.axis, one.outputs[0].is_local',
         "tests/partitioner/passes/test_group_sums.py tests/partitioner/test_sums.py",
+    ),
+    "mixed_axes": Fault(
+        "sums along two axes of a mesh are one reduction",
+        "partitioner/passes/group_sums.py",
+        "kind = one.by, one.axis, one.outputs[0].is_local",
+        "kind = one.by, 0, one.outputs[0].is_local",
+        "tests/strategies/test_layouts.py",
+    ),
+    "divided_twice": Fault(
+        "an axis of a tensor is divided along two axes of a mesh",
+        "partitioner/rules/compatible.py",
+        "if _axis(own) is not None and _axis(own) == _axis(its):",
+        "if False:",
+        "tests/partitioner/rules/test_compatible.py",
+    ),
+    "wrong_lines": Fault(
+        "replicas of a line are those next to each other",
+        "partitioner/mesh.py",
+        "step = math.prod(self.block[axis + 1 :])",
+        "step = 1",
+        "tests/partitioner/test_mesh.py",
+    ),
+    "one_line": Fault(
+        "only the first line of a mesh communicates",
+        "partitioner/lowering/lines.py",
+        "kind == REPLICATED",
+        "kind is not None",
+        "tests/strategies/test_layouts.py",
     ),
     "late_scatter": Fault(
         "a gradient is scattered after what reads it",
