@@ -373,7 +373,7 @@ def test_xla_is_not_used_even_when_it_is_asked_for():
 
 
 def event(plane, line, name, seconds, **details):
-    return xplane.Event(plane, line, name, seconds, details)
+    return xplane.Event(plane, line, name, 0.0, seconds, details)
 
 
 def test_gpu_copies_are_those_between_gpus():

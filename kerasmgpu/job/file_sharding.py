@@ -51,8 +51,8 @@ def require_whole(dataset: tf.data.Dataset, num_workers: int) -> None:
     policies, policy = _policies(dataset)
     if num_workers > 1 and policy in (policies.FILE, policies.OFF):
         raise InputError(
-            "The mesh has all rows of a batch on each device, so all workers "
-            "must read the same batches. Received: a data set with the "
+            "On a mesh that divides variables all workers must read the same "
+            "batches. Received: a data set with the "
             f"auto_shard_policy {policy.name}; leave the option out, and give "
             "each worker all of the data"
         )

@@ -24,6 +24,7 @@ Communication:
   variable_collectives.py     parts of sharded variables, and
   collective_operations.py    one collective
   exchanges.py                rows of tables: to their owners, and back
+  lines.py                    along one axis of a mesh
   lengths.py                  padding of values of dynamic shape
 
 Passes on written nodes:

@@ -216,7 +216,7 @@ class Program:
             tensor.complete()
             mesh = self.replicas.mesh
             self._give(tensor)
-            self._handles[tensor] = [outer] * self.replicas.mesh.num
+            self._handles[tensor] = [outer] * mesh.num
             if variable is not None and is_sum(variable):
                 self._give(tensor, *[PARTIAL] * mesh.num_axes)
             sharded = variable_of(outer)
@@ -234,9 +234,7 @@ class Program:
                 kinds = [
                     REPLICATED
                     if axis is None
-                    else Sharded(
-                        axis, Rows(tensor.element[axis], None, None, True, over)
-                    )
+                    else _of_variable(tensor.element[axis], axis, over)
                     for over, axis in enumerate(axes)
                 ]
                 self._give(tensor, *kinds)
@@ -455,6 +453,11 @@ class Program:
             return None
         host = self.replicas.mesh.host
         return in_turns(function, lowered.clusters, queues, host)
+
+
+def _of_variable(size: int, axis: int, over: int) -> Sharded:
+    """Returns the kind of a variable's axis, divided along a mesh axis."""
+    return Sharded(axis, Rows(size, are_of_variable=True, over=over))
 
 
 def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:
