@@ -13,10 +13,13 @@ import tensorflow as tf
 from kerasmgpu._keras import training_state
 from kerasmgpu.flops.step_flops import layer_of, layers_in
 from kerasmgpu.partitioner.runtime.report import bytes_of, communication
+from kerasmgpu.partitioner.runtime.sharded_variable import (
+    AxesToShard,
+    ShardedVariable,
+)
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.mesh import Mesh
-    from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
     from kerasmgpu.partitioner.runtime.written import Written
 
 NO_LAYER = "outside of layers"
@@ -178,10 +181,11 @@ def _held_bytes(variable: Any, mesh: "Mesh") -> int:
     return _bytes(shape, variable)
 
 
-def _axes(variable: Any) -> "AxesToShard":
+def _axes(variable: Any) -> AxesToShard:
     """The axes of a variable that are divided; empty for a whole one."""
-    axes: AxesToShard = getattr(variable.value, "shard_axes", ())
-    return axes
+    held = variable.value
+    # Any other attribute of a variable that is a sum reads it: a collective.
+    return held.shard_axes if isinstance(held, ShardedVariable) else ()
 
 
 def _bytes(shape: Any, variable: Any) -> int:
