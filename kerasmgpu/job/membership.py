@@ -44,6 +44,7 @@ PORT_VARIABLE = "KERASMGPU_WATCH_PORT"
 
 _SECONDS_BEHIND_THE_LOST = 2.0
 _SECONDS_TO_NOTICE = 2.0
+_SECONDS_TO_BE_TOLD = 1.0
 
 _OF_A_LOSS = (
     tf.errors.AbortedError,
@@ -267,6 +268,9 @@ def _report(
     if not (sys.flags.interactive or hasattr(sys, "ps1")):
         # Now, not at the exit, for which Python waits for other threads.
         leave(reason)
+        if _DIFFERENT.search(str(error)):
+            # A launcher ends the others with this worker: they say it first.
+            time.sleep(_SECONDS_TO_BE_TOLD)
 
 
 def leave(failure: str) -> None:

@@ -263,7 +263,7 @@ class _Lowering:
         )
         made = tuple(values(node.outputs, [one.gives for one in plans]))
         others = (*plans[:axis], *plans[axis + 1 :])
-        if made[tensor.index] != wanted or not fits(node, plan, others):
+        if made[tensor.index] != wanted or not fits(plan, others):
             return None
         wants = values(node.inputs, [one.wants for one in plans])
         return Operation(tuple(map(self.want, wants)), made, node, plans)

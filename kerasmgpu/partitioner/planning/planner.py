@@ -161,7 +161,7 @@ class Planner:
             ]
             return self._by_itself(node, kinds, plans)
         plan = self._by_itself(node, kinds, plans)
-        if fits(node, plan, others):
+        if fits(plan, others):
             return plan
         for kind in (*plan.wants, *plan.gives):
             if isinstance(kind, ListOf):
@@ -326,7 +326,7 @@ class Planner:
                 rows = Rows(size, over=self._axis)
                 plan = table.by_label(node, axes, label, Sharded(0, rows))
                 others = self._others.get(node, ())
-                if plan is None or not fits(node, plan, others):
+                if plan is None or not fits(plan, others):
                     continue
                 kind = Sharded(0, self._known(rows))
                 return table.by_label(node, axes, label, kind)

@@ -17,7 +17,6 @@ from kerasmgpu.partitioner.rules.kinds import (
     is_local,
 )
 from kerasmgpu.partitioner.rules.table import Emit, Plan
-from kerasmgpu.partitioner.step.graph import Node
 
 _MEANS = (Emit.LOCAL_MEAN,)
 """Written for one axis after the other."""
@@ -31,9 +30,9 @@ _OF_ROWS = (
 """On the rows of a table; its other axes, and numbers of rows, can be divided."""
 
 
-def fits(node: Node, plan: Plan, others: Sequence[Plan]) -> bool:
-    """Whether a plan of a node goes with its plans on other axes of the mesh."""
-    return all(_go_together(node, plan, other) for other in others)
+def fits(plan: Plan, others: Sequence[Plan]) -> bool:
+    """Whether an operation's plan goes with its plans on other mesh axes."""
+    return all(_go_together(plan, other) for other in others)
 
 
 def divides_one_axis(kind: Kind | None, others: Sequence[Kind]) -> bool:
@@ -42,10 +41,10 @@ def divides_one_axis(kind: Kind | None, others: Sequence[Kind]) -> bool:
     return axis is not None and axis in map(_axis, others)
 
 
-def _go_together(node: Node, one: Plan, other: Plan) -> bool:
+def _go_together(one: Plan, other: Plan) -> bool:
     if not (one.is_local or one.sliced) or not (other.is_local or other.sliced):
         return True
-    for own, its in zip(_kinds(node, one), _kinds(node, other)):
+    for own, its in zip(_kinds(one), _kinds(other)):
         if isinstance(own, Kept) and is_local(its):
             return False
         if isinstance(its, Kept) and is_local(own):
@@ -58,7 +57,7 @@ def _go_together(node: Node, one: Plan, other: Plan) -> bool:
     return None in emits and emits <= {None, *_OF_ROWS}
 
 
-def _kinds(node: Node, plan: Plan) -> Iterator[Kind]:
+def _kinds(plan: Plan) -> Iterator[Kind]:
     """Yields the kinds of inputs and outputs, sliced ones as they will be."""
     yield from plan.wants
     for number, kind in enumerate(plan.gives):
