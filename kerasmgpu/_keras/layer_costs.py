@@ -73,24 +73,24 @@ def layer_costs(
         for path, layer in layers.items()
     }
     other, divided = LayerCost(NO_LAYER), set()
+    mesh = written.lowered.mesh
     optimizers = {one.name for one in training_state.optimizers(model)}
     for path, kind, variable in _variables(model, layers):
         cost = found.get(path, other)
-        held = _held_bytes(variable, written.lowered.mesh)
+        held = _held_bytes(variable, mesh)
         setattr(cost, kind, getattr(cost, kind) + held)
         cost.whole += _bytes(variable.shape, variable)
         if _axes(variable):
             divided.add(path)
     for one, times in communication(written):
         kind = one.name.partition(".")[0]
-        mesh = written.lowered.mesh
         for tensor in one.sizes(mesh):
             path = _path_of(tensor[0].node, layers, divided, optimizers)
             cost = found.get(path, other)
             combined = bytes_of(tensor, rows) * times
             cost.combined[kind] += combined
-            members = mesh.size(one.axis)
-            cost.sent[kind] += in_a_ring(kind, combined, members)
+            devices = mesh.num_devices(one.axis)
+            cost.sent[kind] += in_a_ring(kind, combined, devices)
     costs = [*by_layer.values(), other]
     return [cost for cost in costs if cost.whole or cost.combined]
 
@@ -177,7 +177,7 @@ def _held_bytes(variable: Any, mesh: "Mesh") -> int:
     shape = list(variable.shape)
     for number, axis in enumerate(_axes(variable)):
         if axis is not None:
-            shape[axis] = -(-shape[axis] // mesh.size(number))
+            shape[axis] = -(-shape[axis] // mesh.num_devices(number))
     return _bytes(shape, variable)
 
 

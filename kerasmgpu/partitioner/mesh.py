@@ -114,6 +114,10 @@ class Mesh:
         """Returns the number of replicas along a mesh axis."""
         return self.axes[axis] if self.axes else self.total
 
+    def num_devices(self, axis: int) -> int:
+        """Returns the number of devices along a mesh axis."""
+        return self.size(axis) // self.micro_batches
+
     @functools.cached_property
     def block(self) -> tuple[int, ...]:
         """Numbers of this process's replicas along each mesh axis."""
@@ -245,8 +249,8 @@ class Mesh:
         over = rows.over
         position = self.first_along(over) + self.position(place, over)
         device, turn = divmod(position, number)
-        shares = self.size(over) // number
-        start, end = bounds_of(size, shares)[device : device + 2]
+        bounds = bounds_of(size, self.num_devices(over))
+        start, end = bounds[device : device + 2]
         return (start, end) if turn == 0 else (end, end)
 
     def part_sizes(self, size: int, by_worker: bool = False) -> list[int]:

@@ -81,8 +81,8 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
 
     The step is traced and partitioned as `fit` does it, and not run; a `fit` of
     batches like this one then uses it. The figures are those of the program
-    that runs, for a ring of all replicas; communication inside a loop counts
-    once. In a job all workers must call it.
+    that runs, for rings along the axes of the mesh; communication inside a
+    loop counts once. In a job all workers must call it.
 
     Args:
         model: Compiled `keras.Model` that was built under a strategy of

@@ -36,9 +36,9 @@ def devices(count):
     return [name.lower() for name in device_names(count)]
 
 
-def megatron(count):
+def megatron(count, of_rows=1):
     mesh = distribution.DeviceMesh(
-        (1, count), ("rows", "units"), devices(count)
+        (of_rows, count), ("rows", "units"), devices(of_rows * count)
     )
     layouts = distribution.LayoutMap(mesh)
     layouts["up/kernel"] = (None, "units")
@@ -52,6 +52,38 @@ def reported(given):
     model = built()
     report = kerasmgpu.layout_report(model, (X, Y))
     return model, report, {layer.name: layer for layer in report.layers}
+
+
+def test_on_two_axes_rows_and_units_are_counted_along_their_own():
+    """A ring of two sends as many bytes as the tensor that it sums has."""
+    _, report, layers = reported(megatron(2, of_rows=2))
+    half = ROWS // 2
+    assert layers["up"].weights == FLOAT * (6 * 5 + 5)
+    sent = {name: layer.sent["all_reduce"] for name, layer in layers.items()}
+    assert sent["first"] == FLOAT * (7 * 6 + 6)
+    assert sent["up"] == FLOAT * (half * 6 + (6 * 9 + 9) / 2)
+    assert sent["down"] == FLOAT * (half * 3 + 9 * 3 / 2 + 3)
+
+
+def test_micro_batches_hold_the_same_and_send_each_weight_in_turns():
+    reports = []
+    for micro_batches in (1, 2):
+        strategy = kerasmgpu.MirroredStrategy(
+            device_names(2),
+            shard="weights",
+            min_shard_bytes=0,
+            micro_batches=micro_batches,
+        )
+        with strategy.scope():
+            model = built()
+        reports.append(kerasmgpu.layout_report(model, (X, Y)))
+    one, two = reports
+    assert one.held == two.held
+    sent = [
+        sum(layer.sent.total() for layer in report.layers[:-1])
+        for report in reports
+    ]
+    assert sent[1] == 2 * sent[0]
 
 
 def test_a_pair_of_layers_sends_two_sums():
