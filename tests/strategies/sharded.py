@@ -28,7 +28,7 @@ def mirrored(num_replicas, shard, min_shard_bytes=0, micro_batches=1):
 def axes_of(model):
     """The axis on which each variable is sharded, by path; `None` for none."""
     return {
-        variable.path: getattr(variable.value, "shard_axis", None)
+        variable.path: getattr(variable.value, "shard_axes", (None,))[0]
         for variable in model.weights + model.optimizer.variables
     }
 

@@ -163,7 +163,7 @@ def test_a_partitioned_function_with_own_variables(num_replicas):
 
     losses, values, _ = outcome()
     own_losses, own_values, kernel = outcome(mirrored(num_replicas, "weights"))
-    assert kernel.shard_axis == 0
+    assert kernel.shard_axes == (0,)
     np.testing.assert_allclose(own_losses, losses, rtol=1e-6)
     for own, expected in zip(own_values, values):
         np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)

@@ -45,28 +45,21 @@ def _identity(
 
 
 def _local_mean(
-    build: Function, node: Node, plan: Plan, place: int, inputs: Tensors
-) -> Tensors:
-    """Writes the mean of a replica's rows, times its fraction of all rows.
-
-    Without rows it is 0, not NaN. A mean over other axes than rows, which is no
-    partial sum, is only copied.
-    """
-    return _fractions([plan], build, node, plan, place, inputs)
-
-
-def _fractions(
-    plans: Sequence[Plan],
     build: Function,
     node: Node,
     plan: Plan,
     place: int,
     inputs: Tensors,
+    others: Sequence[Plan] = (),
 ) -> Tensors:
-    """Writes `_local_mean` for the plans of several axes of the mesh."""
+    """Writes the mean of a replica's rows, times its fraction of all rows.
+
+    Without rows it is 0, not NaN. A mean over other axes than rows, which is no
+    partial sum, is only copied. `others` are the plans on other mesh axes.
+    """
     (mean,) = build.copy(node, inputs, place)
-    for one in plans:
-        if isinstance(one.gives[0], Partial):
+    for one in (plan, *others):
+        if one.emit is Emit.LOCAL_MEAN and isinstance(one.gives[0], Partial):
             rows = cast(Sharded, one.wants[0]).rows
             mean = build.times_share(mean, rows, place)
     return [mean]
@@ -232,45 +225,49 @@ def _zeros(
     kinds: Sequence[Kind],
 ) -> Tensors:
     """Writes zeros of the shape of the rows that are looked up."""
-    rank = len(node.inputs[1].shape)
-    inner = build.sizes.vector(cast(Sizes, node.outputs[0].shape[rank:]))
-    if kinds:
-        sizes = _sizes_behind(
-            build, node.outputs[0], node.inputs[1], kinds, place
-        )
-        inner = build.sizes.packed(sizes)
+    made, numbers = node.outputs[0], node.inputs[1]
+    inner = _shape_of_rows(build, (), made, numbers, kinds, place)
     shape = build.concat([build.sizes.shape(ids), inner], 0, HOST)
-    zero = build.constant(0, node.outputs[0].dtype, place)
+    zero = build.constant(0, made.dtype, place)
     return build.op("Fill", [shape, zero], place)
 
 
-def _sizes_behind(
+def _shape_of_rows(
     build: Function,
+    front: Sizes,
     rows: Tensor,
     numbers: Tensor,
     kinds: Sequence[Kind],
     place: int,
-) -> list[Reference]:
-    """Returns the sizes of rows of a table that a replica has.
+) -> Reference:
+    """Returns the shape of a table's rows as a replica has them.
 
     Args:
         build: The function that is written.
+        front: Sizes in front of those of a row.
         rows: The rows, `[*numbers.shape, …]`.
         numbers: Their numbers.
         kinds: Kinds of `rows` on other axes of the mesh, which divide the
             table's columns.
         place: The replica's place.
     """
+    first, shape = len(numbers.shape), cast(Sizes, rows.shape)
     divided = {
         kind.axis: build.sizes.local(kind, place)
         for kind in kinds
         if isinstance(kind, Sharded)
     }
-    return [
-        divided[axis] if axis in divided else build.sizes.scalar(size)
-        for axis, size in enumerate(rows.shape)
-        if axis >= len(numbers.shape)
-    ]
+    if not divided:
+        return build.sizes.vector((*front, *shape[first:]))
+    return build.sizes.packed(
+        [
+            *map(build.sizes.scalar, front),
+            *(
+                divided.get(axis) or build.sizes.scalar(shape[axis])
+                for axis in range(first, len(shape))
+            ),
+        ]
+    )
 
 
 def _update_own(
@@ -297,12 +294,8 @@ def _update_own(
     arguments = list(inputs)
     arguments[number] = taken(own)
     if updates.rank:
-        inner = updates.shape[len(ids.shape) :]
-        shape = build.sizes.vector((-1, *inner))
-        if others:
-            kinds = [other.wants[rows] for other in others]
-            sizes = _sizes_behind(build, updates, ids, kinds, place)
-            shape = build.sizes.packed([build.sizes.scalar(-1), *sizes])
+        kinds = [other.wants[rows] for other in others]
+        shape = _shape_of_rows(build, (-1,), updates, ids, kinds, place)
         arguments[rows] = taken(build.reshape(inputs[rows], shape, place))
     return build.copy(node, arguments, place)
 
@@ -387,24 +380,23 @@ WRITERS: Mapping[Emit | None, WriteOperation] = MappingProxyType(
 """Maps each way to write an operation to the function that does so."""
 
 
+_ALONG_AXES = (Emit.LOCAL_MEAN, Emit.LOOK_UP_OWN, Emit.UPDATE_OWN)
+"""Ways to write that take the plans on other axes of the mesh, as `others`."""
+
+
 def writer_of(plans: Sequence[Plan]) -> tuple[WriteOperation, Plan]:
     """Returns the function that writes an operation, and the plan it takes.
 
     Args:
-        plans: The operation's plan on each axis of the mesh. Only means are
-            written in another way for several of them; see
-            `rules/compatible.py`.
+        plans: The operation's plan on each axis of the mesh, which go together;
+            see `rules/compatible.py`.
     """
     if len(plans) == 1:
         return WRITERS[plans[0].emit], plans[0]
-    changed = [plan for plan in plans if plan.emit and plan.is_local]
-    if not changed:
-        return as_it_is, plans[0]
-    if len(changed) > 1 and changed[0].emit is Emit.LOCAL_MEAN:
-        return functools.partial(_fractions, changed), changed[0]
-    plan = changed[0]  # Others are written in the same way.
-    if plan.emit in (Emit.LOOK_UP_OWN, Emit.UPDATE_OWN):
-        write: Callable[..., Tensors] = WRITERS[plan.emit]
-        others = [other for other in plans if other is not plan]
-        return functools.partial(write, others=others), plan
-    return WRITERS[plan.emit], plan
+    # If there are several, all are written in the same way.
+    plan = next((one for one in plans if one.emit and one.is_local), plans[0])
+    if plan.emit not in _ALONG_AXES:
+        return WRITERS[plan.emit if plan.is_local else None], plan
+    write: Callable[..., Tensors] = WRITERS[plan.emit]
+    others = [one for one in plans if one is not plan]
+    return functools.partial(write, others=others), plan

@@ -480,7 +480,7 @@ def plan_mesh(
 
     Returns:
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
-        kinds in all of them: see `placement_of`.
+        kinds in all of them.
     """
     if not placements:  # A function without inputs is replicated.
         return (Planner([], cost, gathers).plan(graph, []),) * num_axes
@@ -506,11 +506,6 @@ def _of_nodes(planned: Sequence[Plans]) -> dict[Node, list[Plan]]:
             found.setdefault(node, []).append(plan)
             waiting += plan.details or ()
     return found
-
-
-def placement_of(tensor: Tensor, plans: Sequence[Plans]) -> Placement:
-    """Returns a tensor's kind on each mesh axis."""
-    return tuple(of_axis.kinds[tensor] for of_axis in plans)
 
 
 def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:

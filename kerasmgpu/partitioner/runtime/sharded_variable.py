@@ -179,11 +179,6 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             self._set_whole(tf.zeros([0], self.dtype))
 
     @property
-    def shard_axis(self) -> int:
-        """The first axis of the variable that is divided."""
-        return next(axis for axis in self.shard_axes if axis is not None)
-
-    @property
     def distribute_strategy(self) -> tf.distribute.Strategy:
         """The strategy in whose scope the variable was created."""
         return self.extended._container_strategy()
