@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -12,12 +12,27 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
 
+class Piece(NamedTuple):
+    """A variable's value, or a part of it, in host memory.
+
+    Attributes:
+        variable: Integer, index of the variable.
+        start: List of integers, the first element along each axis.
+        array: NumPy array.
+    """
+
+    variable: int
+    start: list[int]
+    array: np.ndarray
+
+
 def read(
     model: keras.Model,
     with_metrics: bool,
     all_workers: bool,
     keeps: bool = True,
-) -> tuple[dict[str, Any], list[np.ndarray]]:
+    sharded: bool = False,
+) -> tuple[dict[str, Any], list[Piece]]:
     """Copies a model's variables to host memory.
 
     Under several workers this is a collective.
@@ -27,53 +42,67 @@ def read(
         with_metrics: Boolean, whether to include the state of metrics.
         all_workers: Boolean, whether there are several workers. Partial sums
             of replicas are then summed over all workers.
-        keeps: Boolean, whether this worker needs the arrays. Others read each
+        keeps: Boolean, whether this worker needs the values. Others read each
             variable, too, since reading a sharded one is a collective of all
-            workers, and return empty arrays.
+            workers.
+        sharded: Boolean, whether this worker keeps its parts of sharded
+            variables, each of which one worker of the job keeps. Otherwise
+            whole values are read.
 
     Returns:
-        `(saved, arrays)`. `saved` is a dictionary of plain data:
+        `(saved, pieces)`. `saved` is a dictionary of plain data:
         `"variables"` describes each variable, `"optimizers"` lists the indices
-        of each optimizer's variables. `arrays` has a NumPy array per variable.
+        of each optimizer's variables. `pieces` has a `Piece` per variable, or
+        with `sharded` those that this worker keeps.
     """
+    descriptions, pieces = [], []
     with model.distribute_strategy.scope():
-        variables = [("layer", v) for v in model.variables]
-        built = []
-        for optimizer in optimizers(model):
-            built.append(_indices_of_weights(model, optimizer))
-            variables += [("optimizer", v) for v in optimizer.variables]
-        if with_metrics:
-            variables += [("metric", v) for v in model.metrics_variables]
-        pairs = [_read(kind, v, all_workers, keeps) for kind, v in variables]
-    descriptions = [description for description, _ in pairs]
-    arrays = [array for _, array in pairs]
-    return {"variables": descriptions, "optimizers": built}, arrays
+        listed, built = variables(model, with_metrics)
+        for index, (kind, variable) in enumerate(listed):
+            value = variable.value
+            parts = None if all_workers else _parts(variable)
+            descriptions.append(
+                {
+                    "kind": kind,
+                    "path": variable.path,
+                    "shape": list(variable.shape),
+                    "dtype": keras.backend.standardize_dtype(variable.dtype),
+                    "parts": None if parts is None else _combination(value),
+                }
+            )
+            if sharded and isinstance(value, ShardedVariable):
+                for part, box in value.parts_to_save():
+                    start = [one.start for one in box]
+                    pieces.append(Piece(index, start, _on_host(part)))
+                continue
+            if parts is None:
+                array = _on_host(value)
+            else:
+                array = np.stack([_on_host(part) for part in parts])
+            if keeps:
+                pieces.append(Piece(index, [0] * array.ndim, array))
+            del array
+    return {"variables": descriptions, "optimizers": built}, pieces
 
 
-def _read(
-    kind: str, variable: Any, all_workers: bool, keeps: bool
-) -> tuple[dict[str, Any], np.ndarray]:
-    """Returns the description and value of one variable."""
-    parts = None if all_workers else _parts(variable)
-    if parts is None:
-        array = _on_host(variable.value)
-    else:
-        array = np.stack([_on_host(part) for part in parts])
-    if not keeps:
-        array = np.zeros([0], array.dtype)
-    return {
-        "kind": kind,
-        "path": variable.path,
-        "shape": list(variable.shape),
-        "dtype": keras.backend.standardize_dtype(variable.dtype),
-        "parts": None if parts is None else _combination(variable.value),
-    }, array
+def variables(
+    model: keras.Model, with_metrics: bool = False
+) -> tuple[list[tuple[str, Any]], list[list[int | None] | None]]:
+    """Returns pairs of a kind and a variable, and the optimizers' weights."""
+    listed = [("layer", v) for v in model.variables]
+    built = []
+    for optimizer in optimizers(model):
+        built.append(_indices_of_weights(model, optimizer))
+        listed += [("optimizer", v) for v in optimizer.variables]
+    if with_metrics:
+        listed += [("metric", v) for v in model.metrics_variables]
+    return listed, built
 
 
 def restore(
     model: keras.Model,
     saved: dict[str, Any],
-    array: Callable[[int], np.ndarray],
+    array: Callable[[int], Any],
     first_worker: bool,
 ) -> None:
     """Assigns the values that `read` returned, metrics included if present.
@@ -81,8 +110,9 @@ def restore(
     Args:
         model: The same model, compiled the same way, in any strategy.
         saved: First return value of `read`.
-        array: Function from a variable's index to its array, called once for
-            each variable, in the same order on all workers.
+        array: Function from a variable's index to its array, of NumPy or one
+            that is read when it is sliced; called once for each variable, in
+            the same order on all workers.
         first_worker: Boolean, whether this is the first worker, which gets
             the values of partial sums; the others' are set to 0.
 
@@ -91,23 +121,18 @@ def restore(
     """
     with model.distribute_strategy.scope():
         _build_optimizers(model, saved["optimizers"])
-        kinds = {
-            "layer": model.variables,
-            "optimizer": [
-                v for each in optimizers(model) for v in each.variables
-            ],
-            "metric": model.metrics_variables,
-        }
+        listed, _ = variables(model, with_metrics=True)
         plan = []
-        for kind, variables in kinds.items():
+        for kind in ("layer", "optimizer", "metric"):
+            own = [variable for other, variable in listed if other == kind]
             ours = [
                 (description, index)
                 for index, description in enumerate(saved["variables"])
                 if description["kind"] == kind
             ]
             if kind != "metric" or ours:
-                _require_same(kind, [d for d, _ in ours], variables)
-            plan += [(v, *pair) for v, pair in zip(variables, ours)]
+                _require_same(kind, [d for d, _ in ours], own)
+            plan += [(v, *pair) for v, pair in zip(own, ours)]
         for variable, description, index in plan:
             _assign(variable, array(index), description["parts"], first_worker)
 
@@ -230,12 +255,15 @@ def _combination(state: Any) -> str:
 
 def _assign(
     variable: Any,
-    array: np.ndarray,
+    array: Any,
     combination: str | None,
     first_worker: bool,
 ) -> None:
     """Assigns a variable's value, or its replicas' parts."""
-    parts = _parts(variable)
+    if isinstance(variable.value, ShardedVariable):
+        variable.value.assign_from(array)
+        return
+    parts, array = _parts(variable), array[...]
     if combination is not None and parts is not None and first_worker:
         if len(parts) == len(array):
             for part, own in zip(parts, array):
@@ -244,10 +272,7 @@ def _assign(
     if combination is not None:
         array = array.sum(axis=0) if combination == "sum" else array[0]
     if parts is None:
-        sharded = isinstance(variable.value, ShardedVariable)
-        # Keras would make a tensor of the whole array, of which only a part is
-        # needed.
-        (variable.value if sharded else variable).assign(array)
+        variable.assign(array)
         return
     # Another number of replicas: the first replica gets the whole sum.
     to_all = "same" in (combination, _combination(variable.value))

@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import keras
@@ -12,12 +11,11 @@ from absl import logging
 from kerasmgpu import _keras, signals
 from kerasmgpu._keras import random_state, xla_choice
 from kerasmgpu._keras.fit import EpochWatcher, Fit
-from kerasmgpu.callbacks.checkpoints import restoring, snapshot
+from kerasmgpu.callbacks.checkpoints import restoring, saving, snapshot
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
 from kerasmgpu.errors import (
-    InputError,
     checked_choice,
     checked_integer,
     checked_number,
@@ -45,8 +43,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     saves, and ends the process with exit status 75
     (`kerasmgpu.job.exit_status.EXIT_PREEMPTED`).
 
-    With several workers, only the first one needs access to `directory`. The
-    callback's position in the list of callbacks doesn't matter.
+    With several workers, only the first one needs access to `directory`, unless
+    checkpoints are sharded. Any number of workers and replicas, with any `shard`
+    or mesh, resumes from either kind. The callback's position in the list of
+    callbacks doesn't matter.
 
     Args:
         directory: String or path-like, folder for the checkpoints of this
@@ -69,6 +69,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         data_goes_on: Boolean, whether the data passed to `fit` begin at
             `first_step`; then finished steps' data are not read again.
             Defaults to `False`.
+        sharded: Boolean, whether each worker writes its own parts of sharded
+            variables into a folder that all workers share. Otherwise the first
+            worker gathers and writes all. Defaults to `None`: sharded if
+            variables are divided between workers, the state has 1 GiB or more,
+            and workers share `directory`.
 
     Attributes:
         seconds_waited: Float, seconds for which training waited in this
@@ -102,6 +107,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         resume: bool = True,
         asynchronous: bool = True,
         data_goes_on: bool = False,
+        sharded: bool | None = None,
     ) -> None:
         super().__init__()
         if every_steps is not None:
@@ -113,14 +119,14 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self.every_seconds = every_seconds
         self.best = best
         self.mode = mode
-        self.asynchronous = asynchronous
+        self.sharded = sharded
         self.data_goes_on = data_goes_on
         self.seconds_waited = 0.0
         self._folder = Folder(directory, checked_integer(keep, "keep", 1))
         self._resumption = restoring.Resumption(
             self._folder, resume, data_goes_on
         )
-        self._writing: Future[None] | None = None
+        self._saver = saving.Saver(self._folder, asynchronous)
         self._sigterm = signals.Recorder()
         _keras.install()
 
@@ -161,6 +167,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._first_epoch: Any = None
         self._random_at_epoch_start: Any = None
         self._executions = 0
+        self._is_sharded: bool | None = None  # Until the first save.
         self._best = Best(self.best, self.mode)
         self._schedule = Schedule(self.every_steps, self.every_seconds)
         self._schedule.saved(time.monotonic())
@@ -177,6 +184,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         others = [c for c in fit.callbacks if _has_state(c, self)]
         self._callback_states = CallbackStates(others)
         found = self._resumption.found(self.model.distribute_strategy, fit)
+        if self.sharded:
+            self._name(0, 0)  # Without a shared folder, no step is run.
         if found is None:
             return
         self._found = found
@@ -243,7 +252,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         due = self._is_due(agree=True) or self._schedule.every_epoch
         if due or over or stop or better:
             if better:
-                self._best.file = file_name(fit.epoch + 1, 0)
+                self._best.file = self._name(fit.epoch + 1, 0)
             self._save(fit.epoch + 1, 0, fit)
         if stop:
             self._end_process()
@@ -259,11 +268,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     def on_fit_left(self, fit: Fit) -> None:
         self._sigterm.stop()
         self._found = None
-        writing, self._writing = self._writing, None
-        error = writing and writing.exception()
-        if error is not None:
-            # Only logged: another exception is already propagating.
-            logging.error("A checkpoint could not be written: %s", error)
+        self._saver.leave()
 
     def _put_back(self) -> snapshot.Progress:
         """Restores variables, callbacks and `stop_training`.
@@ -314,8 +319,16 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     def _any(self, flag: bool) -> bool:
         return workers.any_of(self.model.distribute_strategy, flag)
 
+    def _name(self, epoch: int, step: int) -> str:
+        """Returns a checkpoint's name; the first time, a collective."""
+        if self._is_sharded is None:
+            self._is_sharded = saving.shall_shard(
+                self.model, self.sharded, self._folder.path
+            )
+        return file_name(epoch, step, self._is_sharded)
+
     def _save(self, epoch: int, step: int, fit: Fit) -> None:
-        """Takes a snapshot on all workers; the first one writes it."""
+        """Takes a snapshot on all workers, and begins to write it."""
         start = time.monotonic()
         progress = snapshot.Progress(
             epoch=epoch,
@@ -331,41 +344,16 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             steps_per_epoch=fit.steps_per_epoch,
             uses_xla=xla_choice.choice(self.model),
         )
-        content = snapshot.take(self.model, progress)
-        if workers.is_first(self.model.distribute_strategy):
-            self._write(file_name(epoch, step), content)
+        strategy = self.model.distribute_strategy
+        name = self._name(epoch, step)
+        content = snapshot.take(self.model, progress, bool(self._is_sharded))
+        self._saver.save(strategy, name, content, self._best.file)
         self._schedule.saved(time.monotonic())
         self.seconds_waited += time.monotonic() - start
 
-    def _write(self, name: str, content: tuple[Any, Any]) -> None:
-        self._check_writes(wait=True)
-        # Python waits for a write in progress before the process ends.
-        executor = ThreadPoolExecutor(1, "kerasmgpu-checkpoint")
-        self._writing = executor.submit(
-            self._folder.write, name, *content, self._best.file
-        )
-        executor.shutdown(wait=False)
-        if not self.asynchronous:
-            self._check_writes(wait=True)
-
     def _check_writes(self, wait: bool = False) -> None:
-        """Raises the error of the last write, if that has ended.
-
-        With `wait`, first waits until it has.
-        """
-        writing = self._writing
-        if writing is None or not (wait or writing.done()):
-            return
-        self._writing = None
-        try:
-            writing.result()
-        except OSError as error:
-            raise InputError(
-                f"A checkpoint could not be written to {self._folder.path} "
-                f"({error.strerror or error}); earlier ones are intact. Free "
-                "disk space or fix the folder, then start the program again to "
-                "resume"
-            ) from error
+        """Raises the error of the last write; see `Saver.check`."""
+        self._saver.check(self.model.distribute_strategy, wait)
 
     def _end_process(self) -> NoReturn:
         self._check_writes(wait=True)

@@ -124,7 +124,7 @@ def _restored(model: keras.Model) -> Iterator[None]:
     """Restores the model and RNG state at the end of the block."""
     strategy = model.distribute_strategy
     history = getattr(model, "history", None)
-    saved, arrays = training_state.read(
+    saved, pieces = training_state.read(
         model, with_metrics=False, all_workers=workers.count(strategy) > 1
     )
     random = random_state.read()
@@ -132,7 +132,9 @@ def _restored(model: keras.Model) -> Iterator[None]:
         yield
     finally:
         first = workers.is_first(strategy)
-        training_state.restore(model, saved, arrays.__getitem__, first)
+        training_state.restore(
+            model, saved, lambda index: pieces[index].array, first
+        )
         random_state.restore(random)
         with strategy.scope():
             model.reset_metrics()

@@ -9,11 +9,16 @@ in the manifest.
 """
 
 import contextlib
+import dataclasses
+import functools
 import hashlib
 import json
+import math
+import os
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import ml_dtypes
@@ -23,36 +28,49 @@ FORMAT = "kerasmgpu checkpoint"
 VERSION = 1
 MANIFEST = "manifest.json"
 
+_BLOCK = 8 << 20
+"""Bytes that a thread reads at once, if a row has no more."""
+
 
 class DamagedFileError(Exception):
     """Raised for a file that is damaged or no checkpoint; says why."""
 
 
 def write(
-    file: IO[bytes], manifest: dict[str, Any], arrays: list[np.ndarray]
+    file: IO[bytes],
+    manifest: dict[str, Any],
+    arrays: Iterable[np.ndarray],
+    dtypes: Sequence[str] | None = None,
 ) -> None:
-    """Writes a checkpoint.
+    """Writes a checkpoint, one array after the other.
 
     Args:
         file: Binary file, open for writing and seekable.
         manifest: Dictionary that `json` can write.
-        arrays: List of NumPy arrays.
+        arrays: NumPy arrays; with `dtypes`, each may be made when it is asked
+            for, and is released once it is written.
+        dtypes: Names of the arrays' types. Default: `arrays` is a list.
 
     Raises:
         OSError: If it can't be written, for example on a full disk.
     """
+    if dtypes is None:
+        arrays = list(arrays)
+        dtypes = [array.dtype.name for array in arrays]
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         **manifest,
-        "dtypes": [array.dtype.name for array in arrays],
+        "dtypes": list(dtypes),
     }
-    arrays = [_storable(array) for array in arrays]
-    manifest["sha256"] = _digest(manifest, arrays)
+    digest = _digest(manifest)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for index, array in enumerate(arrays):
+        for index, array in enumerate(map(_storable, arrays)):
             with archive.open(_name(index), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+            _add(digest, array)
+            del array  # Before the next one is made.
+        manifest["sha256"] = digest.hexdigest()
         archive.writestr(MANIFEST, json.dumps(manifest))
 
 
@@ -65,6 +83,7 @@ class Reader:
     Attributes:
         manifest: Dictionary, the argument of `write`, with the arrays'
             `"dtypes"`.
+        sha256: String, the checksum of the whole content.
 
     Raises:
         DamagedFileError: In all methods, if the file is truncated, altered or
@@ -73,11 +92,12 @@ class Reader:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         with _damage_named():
             self._archive = zipfile.ZipFile(file)
             self.manifest = json.loads(self._archive.read(MANIFEST))
             _require_known(self.manifest)
-            self._sha256 = self.manifest.pop("sha256")
+            self.sha256 = self.manifest.pop("sha256")
             self._num_arrays = len(self.manifest["dtypes"])
 
     def __len__(self) -> int:
@@ -89,12 +109,34 @@ class Reader:
         with _damage_named():
             return self._stored(index).view(dtype(name))
 
+    def placed(self, index: int) -> "Placed":
+        """Returns where an array is in the file."""
+        info = self._archive.getinfo(_name(index))
+        with _damage_named(), self._archive.open(info) as member:
+            np.lib.format.read_magic(member)
+            header = np.lib.format.read_array_header_1_0(member)
+            shape, is_fortran, stored = header
+            if is_fortran or info.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{info.filename} is not as it was written")
+            size = member.tell()
+        fileno = self._file.fileno()
+        # The lengths of a name and an extra field, behind which the array is.
+        lengths = struct.unpack(
+            "<HH", os.pread(fileno, 4, info.header_offset + 26)
+        )
+        start = info.header_offset + 30 + sum(lengths) + size
+        return Placed(
+            fileno, start, shape, stored, dtype(self.manifest["dtypes"][index])
+        )
+
     def verify(self) -> None:
         """Reads everything once and verifies the checksum."""
-        arrays = map(self._stored, range(len(self)))
+        digest = _digest(self.manifest)
         with _damage_named():
-            found = _digest(self.manifest, arrays)
-        if found != self._sha256:
+            for array in map(self._stored, range(len(self))):
+                _add(digest, array)
+                del array  # Before the next one is read.
+        if digest.hexdigest() != self.sha256:
             raise DamagedFileError("its content doesn't match its checksum")
 
     def _stored(self, index: int) -> np.ndarray:
@@ -102,6 +144,79 @@ class Reader:
             array = np.lib.format.read_array(member, allow_pickle=False)
             member.read()  # zipfile checks the CRC at the end of the member.
         return array
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """An array in a file, of which parts can be read by several threads.
+
+    Attributes:
+        fileno: Integer, the file's descriptor.
+        start: Integer, the array's first byte.
+        shape: Tuple of integers.
+        stored: NumPy type of the elements in the file.
+        dtype: NumPy type of the array.
+    """
+
+    fileno: int
+    start: int
+    shape: tuple[int, ...]
+    stored: np.dtype
+    dtype: np.dtype
+
+    def reads(
+        self, box: tuple[slice, ...], target: np.ndarray
+    ) -> Iterator[Callable[[], None]]:
+        """Yields functions that read a part of the array, some MiB each.
+
+        Args:
+            box: Slices with a start and a stop, one per axis.
+            target: Array of the size of the part, and of type `stored`.
+        """
+        return self._reads(self.start, self.shape, box, target)
+
+    def _reads(
+        self,
+        start: int,
+        shape: tuple[int, ...],
+        box: tuple[slice, ...],
+        target: np.ndarray,
+    ) -> Iterator[Callable[[], None]]:
+        if not shape:  # One element.
+            yield functools.partial(self._read, start, (), (), target)
+            return
+        rest = shape[1:]
+        row = math.prod(rest) * self.stored.itemsize
+        rows, first = len(target), box[0].start
+        if row > _BLOCK and len(shape) > 1:
+            for number in range(rows):
+                begin = start + (first + number) * row
+                yield from self._reads(begin, rest, box[1:], target[number])
+            return
+        step = max(1, _BLOCK // max(1, row))
+        for number in range(0, rows, step):
+            own = target[number : number + step]
+            yield functools.partial(
+                self._read,
+                start + (first + number) * row,
+                (len(own), *rest),
+                (slice(None), *box[1:]),
+                own,
+            )
+
+    def _read(
+        self,
+        start: int,
+        shape: tuple[int, ...],
+        box: tuple[slice, ...],
+        target: np.ndarray,
+    ) -> None:
+        """Reads whole rows, and copies a part of each."""
+        size = math.prod(shape) * self.stored.itemsize
+        data = os.pread(self.fileno, size, start)
+        if len(data) < size:
+            raise DamagedFileError("it is truncated")
+        target[...] = np.frombuffer(data, self.stored).reshape(shape)[box]
 
 
 def read(file: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -156,11 +271,12 @@ def dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def _digest(manifest: dict[str, Any], arrays: Iterable[np.ndarray]) -> str:
-    """Returns the SHA-256 of the manifest and of the bytes of all arrays."""
-    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
-    for array in arrays:
-        digest.update(str((array.dtype.str, array.shape)).encode())
-        digest.update(array.reshape(-1).view(np.uint8))
-        del array  # Before the next one is read.
-    return digest.hexdigest()
+def _digest(manifest: dict[str, Any]) -> "hashlib._Hash":
+    """Returns a SHA-256 of a manifest, to which arrays are added."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode())
+
+
+def _add(digest: "hashlib._Hash", array: np.ndarray) -> None:
+    """Adds an array's type, shape and bytes to a digest."""
+    digest.update(str((array.dtype.str, array.shape)).encode())
+    digest.update(array.reshape(-1).view(np.uint8))

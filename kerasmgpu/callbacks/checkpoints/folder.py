@@ -2,30 +2,37 @@
 
 checkpoint-000003-000000120.npz           in epoch 3, after 120 steps
 checkpoint-000004-000000000.npz           between epochs 3 and 4
+checkpoint-000004-000000000/              the same, sharded; see `stored.py`
 damaged-checkpoint-000004-000000010.npz   damaged, renamed
-.tmp-checkpoint-…                         being written
+.tmp-checkpoint-…                         being written, or deleted
 """
 
+import contextlib
 import os
 import pathlib
 import re
+import shutil
 import tempfile
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
-from absl import logging
 
 from kerasmgpu.atomic_files import TEMPORARY, atomic_write
-from kerasmgpu.callbacks.checkpoints import file_format
+from kerasmgpu.callbacks.checkpoints import file_format, stored
 from kerasmgpu.errors import InputError
 
 _DAMAGED = "damaged-"
-_NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.npz")
+_NAME = re.compile(r"checkpoint-(\d+)-(\d+)(\.npz)?")
 
 
-def file_name(epoch: int, step: int) -> str:
-    """Returns the file name for `epoch` (from 0) after `step` of its steps."""
-    return f"checkpoint-{epoch:06d}-{step:09d}.npz"
+def file_name(epoch: int, step: int, is_sharded: bool = False) -> str:
+    """Returns a checkpoint's name, for `epoch` (from 0) after `step` steps.
+
+    That of a folder, if `is_sharded`.
+    """
+    ending = "" if is_sharded else ".npz"
+    return f"checkpoint-{epoch:06d}-{step:09d}{ending}"
 
 
 class Folder:
@@ -52,8 +59,8 @@ class Folder:
                 pass
             for left_over in self.path.glob(f"{TEMPORARY}*"):
                 name = left_over.name.removeprefix(TEMPORARY)
-                if _NAME.fullmatch(name) and left_over.is_file():
-                    left_over.unlink()
+                if _is_of_checkpoint(left_over, name):
+                    _delete(left_over)
         except OSError as error:
             raise InputError(
                 "The directory of checkpoints can't be written. Received: "
@@ -62,44 +69,21 @@ class Folder:
 
     def files(self) -> list[pathlib.Path]:
         """Returns the checkpoints' paths, sorted by epoch and step."""
-        found = {}
-        for path in self.path.glob("checkpoint-*.npz"):
-            match = _NAME.fullmatch(path.name)
-            if match and path.is_file():
-                found[tuple(map(int, match.groups()))] = path
-        return [found[position] for position in sorted(found)]
+        found = []
+        for path in self.path.glob("checkpoint-*"):
+            if _is_of_checkpoint(path, path.name):
+                if path.is_file() or (path / stored.INDEX).is_file():
+                    epoch, step, _ = _NAME.fullmatch(path.name).groups()
+                    found.append((int(epoch), int(step), path))
+        return [path for _, _, path in sorted(found)]
 
-    def newest_whole(self) -> pathlib.Path | None:
-        """Returns the newest undamaged checkpoint's path; `None` without any.
-
-        Newer checkpoints, all damaged, are logged and renamed, so that later
-        calls skip them.
-
-        Raises:
-            InputError: If there are checkpoints and all of them are damaged.
-        """
-        damaged = []
-        for path in reversed(self.files()):
-            try:
-                with open(path, "rb") as file:
-                    file_format.Reader(file).verify()
-            except file_format.DamagedFileError as error:
-                logging.warning(
-                    "%s is damaged (%s): trying the checkpoint before it.",
-                    path,
-                    error,
-                )
-                damaged.append(path)
-                continue
-            for bad in damaged:
-                os.replace(bad, bad.with_name(f"{_DAMAGED}{bad.name}"))
-            return path
-        if damaged:
-            raise InputError(
-                f"All {len(damaged)} checkpoints in {self.path} are damaged. "
-                "Move them away to start from the beginning, or restore a copy"
-            )
-        return None
+    def put_aside(self, names: Iterable[str]) -> None:
+        """Renames damaged checkpoints, so that later runs skip them."""
+        for name in names:
+            aside = self.path / f"{_DAMAGED}{name}"
+            if aside.is_dir():
+                shutil.rmtree(aside)
+            os.replace(self.path / name, aside)
 
     def write(
         self,
@@ -119,22 +103,109 @@ class Folder:
         Raises:
             OSError: If it can't be written; nothing is deleted then.
         """
-        with atomic_write(self.path / name) as temporary:
-            with open(temporary, "wb") as file:
-                file_format.write(file, manifest, arrays)
-                file.flush()
-                os.fsync(file.fileno())
-        self._sync()
+        with _written(self.path / name) as file:
+            file_format.write(file, manifest, arrays)
+        self._delete_old(name, best)
+
+    def write_part(
+        self,
+        name: str,
+        worker: int,
+        pieces: Sequence[tuple[int, Sequence[int]]],
+        arrays: Sequence[np.ndarray],
+    ) -> None:
+        """Writes a worker's part of a sharded checkpoint; `commit` ends it.
+
+        Args:
+            name: See `file_name`.
+            worker: Integer, the worker's index.
+            pieces: For each array, its variable's index, and its first element
+                along each axis.
+            arrays: List of NumPy arrays.
+        """
+        folder = self.path / f"{TEMPORARY}{name}"
+        folder.mkdir(exist_ok=True)
+        shapes = [list(array.shape) for array in arrays]
+        listed = [[*piece, shape] for piece, shape in zip(pieces, shapes)]
+        with _written(folder / stored.part_name(worker)) as file:
+            file_format.write(file, {"pieces": listed}, arrays)
+
+    def commit(
+        self,
+        name: str,
+        num_workers: int,
+        manifest: dict[str, Any],
+        extra: list[np.ndarray],
+        best: str | None = None,
+    ) -> None:
+        """Ends a sharded checkpoint, of which all parts are written.
+
+        Args:
+            name: See `file_name`.
+            num_workers: Integer, number of parts.
+            manifest: See `file_format.write`.
+            extra: List of the NumPy arrays that are no variables.
+            best: See `write`.
+        """
+        folder = self.path / f"{TEMPORARY}{name}"
+        sha256s, pieces = [], []
+        for worker in range(num_workers):
+            with open(folder / stored.part_name(worker), "rb") as part:
+                reader = file_format.Reader(part)
+            sha256s.append(reader.sha256)
+            for array, piece in enumerate(reader.manifest["pieces"]):
+                variable, start, shape = piece
+                pieces.append([variable, worker, array, start, shape])
+        manifest = {**manifest, "sha256s": sha256s, "pieces": pieces}
+        with _written(folder / stored.INDEX) as file:
+            file_format.write(file, manifest, extra)
+        if (self.path / name).exists():  # Of a run that had come as far.
+            self.put_aside([name])
+        os.rename(folder, self.path / name)
+        _sync(self.path)
+        self._delete_old(name, best)
+
+    def _delete_old(self, name: str, best: str | None) -> None:
+        """Deletes the oldest checkpoints beyond `keep`."""
         for path in self.files()[: -self.keep]:
             if path.name not in (name, best):
-                path.unlink()
+                _delete(path)
 
-    def _sync(self) -> None:
-        """Calls fsync on the folder, to put the rename on disk; POSIX only."""
-        if os.name != "posix":
-            return
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _is_of_checkpoint(path: pathlib.Path, name: str) -> bool:
+    """Whether a path is a file, or a folder, with a checkpoint's name."""
+    if not _NAME.fullmatch(name):
+        return False
+    return path.is_file() if name.endswith(".npz") else path.is_dir()
+
+
+def _delete(path: pathlib.Path) -> None:
+    if path.is_file():
+        path.unlink()
+        return
+    # A folder that is half deleted is no checkpoint.
+    if not path.name.startswith(TEMPORARY):
+        path = path.rename(path.with_name(f"{TEMPORARY}{path.name}"))
+    shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _written(path: pathlib.Path) -> Iterator[IO[bytes]]:
+    """Context with a file that is on disk, at `path`, when it ends."""
+    with atomic_write(path) as temporary:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    _sync(path.parent)
+
+
+def _sync(folder: pathlib.Path) -> None:
+    """Calls fsync on a folder, to put a rename on disk; POSIX only."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

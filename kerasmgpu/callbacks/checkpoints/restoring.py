@@ -1,28 +1,34 @@
 """Finds the checkpoint to resume from, the same on all workers.
 
-The first worker reads its folder and broadcasts what it reads to the others,
-which need no access to that folder. Variables are read one after the other, so
-that a model whose variables are sharded needs no host memory for all of them.
+Of a file, the first worker reads variables one after the other and broadcasts
+them: the others need no access to its folder. Of a sharded checkpoint, each
+worker reads what its own parts need. Neither takes host memory for more than
+a worker's own state and one variable.
 """
 
+import contextlib
 import dataclasses
 import io
+import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from kerasmgpu._keras import training_state
 from kerasmgpu._keras.fit import Fit
 from kerasmgpu.callbacks.checkpoints import file_format, plain_data, snapshot
 from kerasmgpu.callbacks.checkpoints.folder import Folder
+from kerasmgpu.callbacks.checkpoints.stored import Stored
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 
-_NOTHING, _ERROR, _FILE = b"N", b"E", b"F"
-"""First byte of the first worker's message: no file, an error, a file."""
+_WHOLE, _DAMAGED, _UNREADABLE = range(3)
+"""States of a checkpoint, as a worker finds it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +36,10 @@ class Found:
     """A checkpoint to resume from.
 
     Attributes:
-        name: String, the file's name.
+        name: String, the name of the file, or folder.
         manifest: Dictionary, see `file_format`.
         extra: List of the checkpoint's NumPy arrays that are no variables.
-        path: The file's path; `None` on workers other than the first.
+        path: Its path; of a file, `None` on workers other than the first.
     """
 
     name: str
@@ -53,32 +59,21 @@ class Found:
         Raises:
             InputError: If the checkpoint is of another model.
         """
-        if self.path is None:
-            self._restore(model, None)
-            return
-        with open(self.path, "rb") as file:
-            self._restore(model, file_format.Reader(file))
-
-    def _restore(
-        self, model: keras.Model, reader: file_format.Reader | None
-    ) -> None:
         strategy = model.distribute_strategy
+        with contextlib.ExitStack() as stack:
+            stored = self.path and stack.enter_context(Stored(self.path))
 
-        def array(index: int) -> np.ndarray:
-            own = None if reader is None else reader.array(index)
-            variable = self.manifest["variables"][index]
-            # A single process saves a metric's value for each replica.
-            more = [] if variable["parts"] is None else [-1]
-            return workers.broadcast_array(
-                strategy,
-                own,
-                file_format.dtype(self.manifest["dtypes"][index]),
-                [*more, *variable["shape"]],
-            )
+            def array(index: int) -> Any:
+                if stored and (stored.is_sharded or is_alone):
+                    return stored.array(index)
+                own = stored and stored.array(index)[...]
+                shape = self.manifest["variables"][index]["shape"]
+                dtype = file_format.dtype(self.manifest["dtypes"][index])
+                return workers.broadcast_array(strategy, own, dtype, shape)
 
-        training_state.restore(
-            model, self.manifest, array, workers.is_first(strategy)
-        )
+            is_alone = workers.count(strategy) == 1
+            is_first = workers.is_first(strategy)
+            training_state.restore(model, self.manifest, array, is_first)
 
 
 class Resumption:
@@ -182,23 +177,99 @@ def newest(
             used, if all its checkpoints are damaged, or if it has checkpoints
             and `resume` is false.
     """
-    found: Found | None = None
-    error: Exception | None = None
+
+    def names() -> list[str]:
+        folder.prepare()
+        _require_empty_or_resume(folder, resume)
+        return [path.name for path in folder.files()]
+
+    damaged: list[str] = []
+    for name in reversed(_of_first(strategy, names)):
+        found = _examined(strategy, folder.path / name)
+        if found is not None:
+            _of_first(strategy, lambda: folder.put_aside(damaged))
+            return found
+        damaged.append(name)
+    if damaged:
+        raise InputError(
+            f"All {len(damaged)} checkpoints in {folder.path} are damaged. "
+            "Move them away to start from the beginning, or restore a copy"
+        )
+    return None
+
+
+def _of_first(
+    strategy: tf.distribute.Strategy, function: Callable[[], Any]
+) -> Any:
+    """Calls a function on the first worker; collective.
+
+    Returns:
+        The result, data that `json` can write, on all workers.
+
+    Raises:
+        InputError: On all workers, if the function raises that or `OSError`.
+    """
+    result = error = None
     if workers.is_first(strategy):
         try:
-            folder.prepare()
-            _require_empty_or_resume(folder, resume)
-            path = folder.newest_whole()
-            found = None if path is None else _read(path)
+            result = function()
         except (InputError, OSError) as raised:
             error = raised
-    if workers.count(strategy) == 1:
-        if error is not None:
-            raise error
-        return found
-    message = workers.broadcast(strategy, _pack(found, error))
-    others = _unpack(message)
-    return others if found is None else found
+    if workers.count(strategy) > 1:
+        message = json.dumps([result, error and str(error)]).encode()
+        result, reason = json.loads(workers.broadcast(strategy, message))
+        error = reason and InputError(reason)
+    if error is not None:
+        raise error
+    return result
+
+
+def _examined(
+    strategy: tf.distribute.Strategy, path: pathlib.Path
+) -> Found | None:
+    """Verifies a checkpoint; collective, each worker reads a share of it.
+
+    Returns:
+        `Found`, or `None` if it is damaged.
+
+    Raises:
+        InputError: If a worker can't read it.
+    """
+    found, state, reason = None, _WHOLE, ""
+    num, index = workers.count(strategy), workers.index(strategy)
+    is_file = path.name.endswith(".npz")
+    if index == 0 or not is_file:
+        try:
+            with Stored(path) as stored:
+                stored.verify(index, num)
+                found = Found(path.name, stored.manifest, stored.extra, path)
+        except file_format.DamagedFileError as error:
+            state, reason = _DAMAGED, str(error)
+        except OSError:
+            if num == 1:
+                raise
+            state = _UNREADABLE
+    states = workers.gather(strategy, [state])[:, 0]
+    if (states == _UNREADABLE).any():
+        which = [
+            str(worker) for worker in np.flatnonzero(states == _UNREADABLE)
+        ]
+        raise InputError(
+            f"Workers {', '.join(which)} can't read the checkpoint {path}. "
+            "Expected: a folder that all workers share; mount it there, or make "
+            "one file of it, which the first worker reads: `kerasmgpu "
+            f"checkpoint convert {path} {path}.npz`"
+        )
+    if (states == _DAMAGED).any():
+        reason = reason or f"worker {states.argmax()} says why"
+        logging.warning(
+            "%s is damaged (%s): trying the checkpoint before it.", path, reason
+        )
+        return None
+    if is_file and num > 1:
+        content = _unpack(workers.broadcast(strategy, _pack(found)))
+        return found or Found(path.name, *content)
+    return found
 
 
 def _require_empty_or_resume(folder: Folder, resume: bool) -> None:
@@ -211,30 +282,14 @@ def _require_empty_or_resume(folder: Folder, resume: bool) -> None:
         )
 
 
-def _read(path: pathlib.Path) -> Found:
-    with open(path, "rb") as file:
-        reader = file_format.Reader(file)
-        variables = len(reader.manifest["variables"])
-        extra = [reader.array(i) for i in range(variables, len(reader))]
-    return Found(path.name, reader.manifest, extra, path)
-
-
-def _pack(found: Found | None, error: Exception | None) -> bytes:
-    if error is not None:
-        return _ERROR + str(error).encode()
+def _pack(found: Found | None) -> bytes:
     if found is None:
-        return _NOTHING
-    content = {"name": found.name, "manifest": found.manifest}
+        return b""
     file = io.BytesIO()
-    file_format.write(file, content, found.extra)
-    return _FILE + file.getvalue()
+    file_format.write(file, {"manifest": found.manifest}, found.extra)
+    return file.getvalue()
 
 
-def _unpack(data: bytes) -> Found | None:
-    kind, content = data[:1], data[1:]
-    if kind == _ERROR:
-        raise InputError(content.decode())
-    if kind == _NOTHING:
-        return None
-    manifest, extra = file_format.read(io.BytesIO(content))
-    return Found(manifest["name"], manifest["manifest"], extra)
+def _unpack(data: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    manifest, extra = file_format.read(io.BytesIO(data))
+    return manifest["manifest"], extra

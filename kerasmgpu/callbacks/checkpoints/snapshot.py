@@ -44,25 +44,40 @@ class Progress:
     uses_xla: bool | None = None
 
 
-def take(
-    model: keras.Model, progress: Progress
-) -> tuple[dict[str, Any], list[Any]]:
+@dataclasses.dataclass
+class Snapshot:
+    """A copy of a model's state in host memory.
+
+    Attributes:
+        manifest: Dictionary; see `file_format.write`.
+        pieces: List of `training_state.Piece`s.
+        extra: List of the NumPy arrays that are no variables.
+        is_sharded: Boolean, whether each worker has its own pieces.
+    """
+
+    manifest: dict[str, Any]
+    pieces: list[training_state.Piece]
+    extra: list[Any]
+    is_sharded: bool
+
+
+def take(model: keras.Model, progress: Progress, is_sharded: bool) -> Snapshot:
     """Copies a model's state; collective under several workers.
 
     Args:
         model: Compiled `keras.Model` in training.
         progress: `Progress`.
-
-    Returns:
-        `(manifest, arrays)` for `file_format.write`; on workers other than the
-        first, the variables' arrays are empty.
+        is_sharded: Boolean, whether each worker copies its parts of sharded
+            variables. Otherwise the first worker copies all variables, and the
+            others none.
     """
     strategy = model.distribute_strategy
-    variables, arrays = training_state.read(
+    variables, pieces = training_state.read(
         model,
         progress.step > 0,
         all_workers=workers.count(strategy) > 1,
         keeps=workers.is_first(strategy),
+        sharded=is_sharded,
     )
     extra = []
     fields = dataclasses.fields(progress)
@@ -73,4 +88,4 @@ def take(
         **variables,
         "progress": plain_data.encode(content, extra),
     }
-    return manifest, arrays + extra
+    return Snapshot(manifest, pieces, extra, is_sharded)

@@ -263,7 +263,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         ):
             return tf.zeros(self.shape, self.dtype)  # Nobody sees the value.
         own = self._own()
-        if not self._is_divided_between_workers:
+        if not self.is_divided_between_workers:
             return own
         if not tf.executing_eagerly():
             raise InputError(
@@ -282,7 +282,8 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             return _joined(parts, mesh.block, self.shard_axes)
 
     @property
-    def _is_divided_between_workers(self) -> bool:
+    def is_divided_between_workers(self) -> bool:
+        """Whether each worker has a part of the value only."""
         pairs = zip(self._mesh.blocks, self.shard_axes)
         return any(number > 1 and axis is not None for number, axis in pairs)
 
@@ -436,6 +437,35 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     # Checkpoints and exports --------------------------------------------------
 
+    def parts_to_save(self) -> list[tuple[tf.Variable, tuple[slice, ...]]]:
+        """Returns the parts that no earlier replica of the job has.
+
+        Returns:
+            Pairs of a part, and its place in the whole value.
+        """
+        mesh = self._mesh
+        pairs = zip(self.parts, boxes(self.shape, self.shard_axes, mesh))
+        return [
+            pair
+            for place, pair in enumerate(pairs)
+            if not any(
+                mesh.first_along(number) + mesh.position(place, number)
+                for number, axis in enumerate(self.shard_axes)
+                if axis is None
+            )
+        ]
+
+    def assign_from(self, array: Any) -> None:
+        """Assigns each part its place in an array, by slices of the array.
+
+        Args:
+            array: A NumPy array of the whole shape, or one in files.
+        """
+        places = boxes(self.shape, self.shard_axes, self._mesh)
+        for part, box in zip(self.parts, places):
+            with tf.device(part.device):
+                part.assign(array[box])
+
     def _serialize_to_tensors(self) -> dict[str, Any]:
         value = tensor_callable.Callable(
             self.joined, dtype=self.dtype, device=self.device
@@ -527,19 +557,26 @@ def _joined(
     return parts[0]
 
 
-def cut(value: tf.Tensor, axes: AxesToShard, mesh: Mesh) -> list[tf.Tensor]:
-    """Returns the parts of a value that replicas of this process hold."""
+def boxes(
+    shape: tf.TensorShape, axes: AxesToShard, mesh: Mesh
+) -> list[tuple[slice, ...]]:
+    """Returns where the parts of this process's replicas are in the whole."""
 
-    def part(place: int) -> tf.Tensor:
-        slices = [slice(None)] * len(value.shape)
+    def box(place: int) -> tuple[slice, ...]:
+        slices = [slice(0, size) for size in shape]
         for number, axis in enumerate(axes):
             if axis is not None:
-                bounds = bounds_of(value.shape[axis], mesh.size(number))
+                bounds = bounds_of(shape[axis], mesh.size(number))
                 own = mesh.first_along(number) + mesh.position(place, number)
                 slices[axis] = slice(bounds[own], bounds[own + 1])
-        return value[tuple(slices)]
+        return tuple(slices)
 
-    return list(map(part, range(mesh.num)))
+    return list(map(box, range(mesh.num)))
+
+
+def cut(value: tf.Tensor, axes: AxesToShard, mesh: Mesh) -> list[tf.Tensor]:
+    """Returns the parts of a value that replicas of this process hold."""
+    return [value[box] for box in boxes(value.shape, axes, mesh)]
 
 
 def variable_of(handle: tf.Tensor) -> ShardedVariable | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kerasmgpu.callbacks import Checkpoint
-from kerasmgpu.callbacks.checkpoints import file_format, restoring
+from kerasmgpu.callbacks.checkpoints import restoring, stored
 from kerasmgpu.callbacks.checkpoints.folder import Folder
 from tests.callbacks.checkpoints import runs
 from tests.strategies.sharded import mirrored
@@ -77,16 +77,16 @@ def test_variables_are_read_one_after_the_other(tmp_path, shard, monkeypatch):
         variable.assign(np.zeros(variable.shape))
 
     read, alive = [], []
-    original = file_format.Reader.array
+    original = stored.StoredArray.__getitem__
 
-    def array(self, index):
+    def array(self, box):
         alive.append(sum(other() is not None for other in read))
-        value = original(self, index)
+        value = original(self, box)
         read.append(weakref.ref(value))
         return value
 
     found = restoring.newest(strategy, Folder(tmp_path, 3), resume=True)
-    monkeypatch.setattr(file_format.Reader, "array", array)
+    monkeypatch.setattr(stored.StoredArray, "__getitem__", array)
     gc.disable()  # Nothing may wait for the collector.
     try:
         found.restore_variables(model)

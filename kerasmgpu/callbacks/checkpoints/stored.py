@@ -1,0 +1,220 @@
+"""Reads a checkpoint, one file or a folder of parts, without holding it whole.
+
+    checkpoint-000003-000000120/index.npz        manifest, pieces, checksums
+    checkpoint-000003-000000120/part-00000.npz   arrays of the first worker
+    checkpoint-000003-000000120/part-00001.npz   …
+
+Each file is a `file_format` file. A piece is a part of a variable that one
+worker wrote. The index is written last: a folder without one is no checkpoint.
+"""
+
+import concurrent.futures
+import contextlib
+import pathlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kerasmgpu.callbacks.checkpoints import file_format
+
+INDEX = "index.npz"
+
+_THREADS = 4
+"""Number of reads at a time, which hides the latency of a file system."""
+
+
+def part_name(worker: int) -> str:
+    """Returns the name of a worker's file in the folder of a checkpoint."""
+    return f"part-{worker:05d}.npz"
+
+
+class Piece(NamedTuple):
+    """A part of a variable in a file.
+
+    Attributes:
+        file: Integer, the worker that wrote it.
+        array: Integer, index of the array in that worker's file.
+        start: Sequence of integers, the first element along each axis.
+        shape: Sequence of integers.
+    """
+
+    file: int
+    array: int
+    start: Sequence[int]
+    shape: Sequence[int]
+
+
+class Sliceable(Protocol):
+    """An array of which parts can be read: of NumPy, or in files."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+    def __getitem__(self, box: Any) -> np.ndarray:
+        """Returns a part (slices with a start and a stop), or all of it (…)."""
+
+
+class Stored:
+    """A checkpoint on disk; a context manager that closes its files.
+
+    Args:
+        path: Path of the file or the folder.
+
+    Attributes:
+        manifest: Dictionary; see `file_format`.
+        extra: List of the NumPy arrays that are no variables.
+        is_sharded: Boolean, whether it is a folder.
+
+    Raises:
+        DamagedFileError: If it is damaged or no checkpoint; in methods, too.
+        OSError: If it can't be read; in methods, too.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.is_sharded = path.is_dir()
+        self._open = contextlib.ExitStack()
+        self._readers: dict[int, file_format.Reader] = {}
+        self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS)
+        self._open.enter_context(self._pool)
+        main = self._reader_of(path / INDEX if self.is_sharded else path)
+        self.manifest = main.manifest
+        num_variables = len(self.manifest["variables"])
+        first_extra = 0 if self.is_sharded else num_variables
+        self.extra = [main.array(i) for i in range(first_extra, len(main))]
+        self._pieces: list[list[Piece]] = [[] for _ in range(num_variables)]
+        for variable, *piece in self.manifest.get("pieces", ()):
+            self._pieces[variable].append(Piece(*piece))
+        self._main = main
+
+    def __enter__(self) -> "Stored":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    @property
+    def files(self) -> list[pathlib.Path]:
+        """The checkpoint's files, the index last."""
+        if not self.is_sharded:
+            return [self.path]
+        parts = map(part_name, range(len(self.manifest["sha256s"])))
+        return [*map(self.path.joinpath, parts), self.path / INDEX]
+
+    def verify(self, share: int = 0, num_shares: int = 1) -> None:
+        """Verifies the checksums of all files, or of a share of them.
+
+        Args:
+            share: Integer, this worker's index.
+            num_shares: Integer, number of workers that verify together.
+        """
+        if not self.is_sharded:
+            self._main.verify()
+            return
+        self._main.verify()
+        numbers = range(share, len(self.manifest["sha256s"]), num_shares)
+        list(self._pool.map(self._verify_part, numbers))
+
+    def _verify_part(self, number: int) -> None:
+        path = self.path / part_name(number)
+        try:
+            with open(path, "rb") as file:
+                reader = file_format.Reader(file)
+                if reader.sha256 != self.manifest["sha256s"][number]:
+                    raise file_format.DamagedFileError("another save wrote it")
+                reader.verify()
+        except (file_format.DamagedFileError, FileNotFoundError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise file_format.DamagedFileError(
+                f"{path.name}: {reason}"
+            ) from error
+
+    def array(self, index: int) -> "StoredArray":
+        """Returns a variable's array, of which nothing has been read yet."""
+        pieces = self._pieces[index]
+        if not self.is_sharded:
+            placed = self._main.placed(index)
+            found = [([0] * len(placed.shape), placed)]
+            return StoredArray(placed.shape, found, self._pool)
+        found = [
+            (piece.start, self._part(piece.file).placed(piece.array))
+            for piece in pieces
+        ]
+        shape = self.manifest["variables"][index]["shape"]
+        if len(pieces) == 1:  # With an axis of replicas, perhaps.
+            shape = pieces[0].shape
+        return StoredArray(tuple(shape), found, self._pool)
+
+    def _part(self, number: int) -> file_format.Reader:
+        if number not in self._readers:
+            path = self.path / part_name(number)
+            self._readers[number] = self._reader_of(path)
+        return self._readers[number]
+
+    def _reader_of(self, path: pathlib.Path) -> file_format.Reader:
+        file = self._open.enter_context(open(path, "rb"))
+        try:
+            return file_format.Reader(file)
+        except file_format.DamagedFileError:
+            self._open.close()
+            raise
+
+
+class StoredArray:
+    """A variable's array in files; slicing it reads what the slices need.
+
+    Args:
+        shape: Tuple of integers.
+        pieces: Pairs of a first element along each axis, and a `Placed`.
+        pool: `ThreadPoolExecutor` that reads.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        pieces: list[tuple[Sequence[int], file_format.Placed]],
+        pool: concurrent.futures.ThreadPoolExecutor,
+    ) -> None:
+        self.shape = shape
+        self._pieces = pieces
+        self._pool = pool
+
+    def __getitem__(self, box: Any) -> np.ndarray:
+        if box is Ellipsis:
+            box = tuple(slice(0, size) for size in self.shape)
+        size = [one.stop - one.start for one in box]
+        first = self._pieces[0][1]
+        target = np.empty(size, first.stored)
+        reads, found = [], 0
+        for start, placed in self._pieces:
+            places = list(zip(box, start, placed.shape))
+            common = [
+                (max(one.start, begin), min(one.stop, begin + length))
+                for one, begin, length in places
+            ]
+            if any(end <= begin for begin, end in common):
+                continue
+            source, into = (
+                tuple(
+                    slice(begin - origin, end - origin)
+                    for (begin, end), origin in zip(common, origins)
+                )
+                for origins in (start, [one.start for one in box])
+            )
+            part = target[into] if into else target
+            found += part.size
+            reads += placed.reads(source, part)
+        if found != target.size:
+            raise file_format.DamagedFileError(
+                "a part of a variable is missing"
+            )
+        list(self._pool.map(lambda read: read(), reads))
+        return target.view(first.dtype)
