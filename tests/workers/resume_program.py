@@ -24,20 +24,26 @@ from tests.workers.memory_program import mebibytes
 UNITS = 1500
 
 
-def run(strategy, _, folder):
-    """States and histories of a run without a break, and of one with."""
+def run(strategy, kind, folder):
+    """States and histories of a run without a break, and of one with.
+
+    With the kind `"sharded"`, of checkpoints that all workers write.
+    """
     from tests.callbacks.checkpoints import runs
 
-    strategy = strategy(shard="weights", min_shard_bytes=0)
+    shard = strategy(shard="weights", min_shard_bytes=0)
+    is_sharded = kind == "sharded"
 
     def train(name, break_at=None):
-        model = runs.build(strategy)
+        # With averages, fit would change weights after the last save.
+        model = runs.build(shard, "adam" if is_sharded else None)
         history = runs.train(
             model,
             runs.shuffled(),
             folder / name,
             break_at=break_at,
             every_steps=2,
+            sharded=is_sharded,
         )
         return runs.state(model), history and history.history
 

@@ -8,6 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from tests.callbacks.checkpoints import runs
+from tests.strategies.sharded import mirrored
+
 pytestmark = pytest.mark.slow
 
 
@@ -27,10 +30,29 @@ def launch(kind, folder):
     return done.stdout
 
 
-@pytest.mark.job_case(2, 1, "resume")
-def test_in_the_middle_of_an_epoch_bit_for_bit(job):
+def require_same(job):
     for (expected, expected_history), (state, history) in job.workers:
         assert history == expected_history
+        for array, other in zip(state, expected, strict=True):
+            np.testing.assert_array_equal(array, other)
+
+
+@pytest.mark.job_case(2, 1, "resume")
+def test_in_the_middle_of_an_epoch_bit_for_bit(job):
+    require_same(job)
+
+
+@pytest.mark.job_case(2, 1, "resume sharded")
+def test_workers_write_their_own_parts(job):
+    """And other numbers of replicas read them, bit for bit."""
+    require_same(job)
+    newest = max((job.files / "cut").iterdir())
+    sizes = [(newest / f"part-0000{n}.npz").stat().st_size for n in (0, 1)]
+    assert min(sizes) > 0.3 * max(sizes), sizes
+    expected = job.workers[0][0][0]
+    for strategy in (None, mirrored(3, "weights")):
+        model = runs.build(strategy, "adam")
+        state = runs.restored(model, newest.parent, newest.name)
         for array, other in zip(state, expected, strict=True):
             np.testing.assert_array_equal(array, other)
 

@@ -1,11 +1,13 @@
 """The parts of `kerasmgpu.callbacks.Checkpoint`, one subject per file.
 
-    file_format.py      one checkpoint as one file, with a checksum
+    file_format.py      arrays and a manifest as one file, with a checksum
+    stored.py           reads a checkpoint, one file or sharded, by slices
     snapshot.py         takes and restores the content of a checkpoint
     folder.py           the files of a run: newest undamaged one, retention
     plain_data.py       numbers, strings, arrays and containers as JSON
     callback_states.py  attributes of the other callbacks that training changed
     schedule.py         when to save
+    saving.py           writes beside the training, on one worker or on all
     restoring.py        the checkpoint to resume from, the same on all workers
 
 Access beyond Keras's public API (the state of the model, of random numbers and

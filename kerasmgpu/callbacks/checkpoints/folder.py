@@ -69,13 +69,13 @@ class Folder:
 
     def files(self) -> list[pathlib.Path]:
         """Returns the checkpoints' paths, sorted by epoch and step."""
-        found = []
+        found = {}
         for path in self.path.glob("checkpoint-*"):
-            if _is_of_checkpoint(path, path.name):
+            match = _NAME.fullmatch(path.name)
+            if match and _is_of_checkpoint(path, path.name):
                 if path.is_file() or (path / stored.INDEX).is_file():
-                    epoch, step, _ = _NAME.fullmatch(path.name).groups()
-                    found.append((int(epoch), int(step), path))
-        return [path for _, _, path in sorted(found)]
+                    found[path] = (int(match[1]), int(match[2]), path)
+        return sorted(found, key=found.__getitem__)
 
     def put_aside(self, names: Iterable[str]) -> None:
         """Renames damaged checkpoints, so that later runs skip them."""

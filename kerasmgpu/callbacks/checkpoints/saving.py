@@ -150,10 +150,11 @@ class Saver:
 
     def leave(self) -> None:
         """Logs an error of the last write, when `fit` ends by another one."""
-        futures = [self._writing, self._part and self._part.future]
+        part = None if self._part is None else self._part.future
+        futures = self._writing, part
         self._writing = self._part = None
-        for future in filter(None, futures):
-            error = future.exception()
+        for future in futures:
+            error = future and future.exception()
             if error is not None:
                 logging.error("A checkpoint could not be written: %s", error)
 

@@ -140,6 +140,7 @@ class Stored:
     def array(self, index: int) -> "StoredArray":
         """Returns a variable's array, of which nothing has been read yet."""
         pieces = self._pieces[index]
+        found: list[tuple[Sequence[int], file_format.Placed]]
         if not self.is_sharded:
             placed = self._main.placed(index)
             found = [([0] * len(placed.shape), placed)]

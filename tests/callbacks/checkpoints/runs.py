@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.callbacks.checkpoints import folder
+from kerasmgpu.callbacks.checkpoints import folder, restoring
 
 ROWS = np.random.default_rng(0).normal(size=(23, 4)).astype("float32")
 TARGETS = ROWS[:, :2] * 2 + 1
@@ -152,6 +152,7 @@ def train(model, data, directory=None, break_at=None, epochs=3, **keywords):
             "mode",
             "resume",
             "asynchronous",
+            "sharded",
         )
         if name in keywords
     }
@@ -178,6 +179,16 @@ def go_back(directory, *position):
         if path.name > newest:
             path.unlink()
     assert (directory / newest).exists()
+
+
+def restored(model, directory, name=None):
+    """Restores the newest checkpoint into a model; returns its state."""
+    found = restoring.newest(
+        model.distribute_strategy, folder.Folder(directory, 3), resume=True
+    )
+    assert name in (None, found.name)
+    found.restore_variables(model)
+    return state(model)
 
 
 def state(model):

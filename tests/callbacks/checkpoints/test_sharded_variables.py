@@ -11,13 +11,14 @@ from kerasmgpu.callbacks import Checkpoint
 from kerasmgpu.callbacks.checkpoints import restoring, stored
 from kerasmgpu.callbacks.checkpoints.folder import Folder
 from tests.callbacks.checkpoints import runs
+from tests.devices import device_names
 from tests.strategies.sharded import mirrored
 
 
-def build(setting):
+def build(setting, optimizer=None):
     num_replicas, shard = setting
     strategy = mirrored(num_replicas, shard) if num_replicas > 1 else None
-    return runs.build(strategy, jit_compile=False)
+    return runs.build(strategy, optimizer, jit_compile=False)
 
 
 def slow(*arguments):
@@ -55,6 +56,53 @@ def test_continues_in_the_middle_of_an_epoch(tmp_path, before, after, is_exact):
         np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
     for name, values in expected.history.items():
         np.testing.assert_allclose(history.history[name], values, rtol=1e-4)
+
+
+def on_mesh(*shape):
+    """A `ModelParallel` on so many logical devices, with uneven shards."""
+    devices = [name.lower() for name in device_names(int(np.prod(shape)))]
+    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[".*dense.*/kernel"] = ("batch", "model")
+    layouts[".*dense.*/bias"] = ("model",)
+    return keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name="batch"
+    )
+
+
+@pytest.fixture
+def on():
+    """Builds a model in a setting of `build`, or on a mesh of some shape."""
+
+    def built(setting):
+        if setting[1:] and isinstance(setting[1], int):
+            keras.distribution.set_distribution(on_mesh(*setting))
+            return runs.build(None, "adam", jit_compile=False)
+        keras.distribution.set_distribution(None)
+        return build(setting, "adam")  # Averages become weights at the end.
+
+    yield built
+    keras.distribution.set_distribution(None)
+
+
+def test_a_sharded_checkpoint_is_read_in_any_setting(tmp_path, on):
+    """Each part is written once, and read under other shards and meshes."""
+    settings = [(2, 2), (4, 1), (1, 3), (3, "weights"), (1, None)]
+    for before in ((2, 2), (3, "weights")):
+        directory = tmp_path / str(before)
+        model = on(before)
+        data = runs.arrays() | {"steps_per_epoch": 2}
+        runs.train(model, data, directory, epochs=1, sharded=True)
+        expected = runs.state(model)
+        (folder,) = directory.iterdir()
+        elements = 0
+        with np.load(folder / "part-00000.npz") as arrays:
+            elements = sum(arrays[name].size for name in arrays.files[:-1])
+        assert elements == sum(array.size for array in expected)
+        for after in settings:
+            state = runs.restored(on(after), directory)
+            for array, other in zip(state, expected, strict=True):
+                np.testing.assert_array_equal(array, other)
 
 
 @pytest.mark.parametrize("shard", [None, "weights"])
