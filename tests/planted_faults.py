@@ -357,8 +357,22 @@ FAULTS = {
     "checksum": Fault(
         "the checksum of a checkpoint is not looked at",
         "callbacks/checkpoints/file_format.py",
-        "if found != self._sha256:",
-        "if not found:",
+        "if digest.hexdigest() != self.sha256:",
+        "if not digest.hexdigest():",
+        "tests/callbacks",
+    ),
+    "parts_of_other_saves": Fault(
+        "a checkpoint may have a part of another save",
+        "callbacks/checkpoints/stored.py",
+        'if reader.sha256 != self.manifest["sha256s"][number]:',
+        "if not reader.sha256:",
+        "tests/callbacks",
+    ),
+    "parts_once": Fault(
+        "each replica along a mesh axis writes the same part",
+        "partitioner/runtime/sharded_variable.py",
+        "unused = [n for n, axis in enumerate(axes) if axis is None]",
+        "unused = []",
         "tests/callbacks",
     ),
     "kept_checkpoints": Fault(

@@ -443,15 +443,14 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         Returns:
             Pairs of a part, and its place in the whole value.
         """
-        mesh = self._mesh
-        pairs = zip(self.parts, boxes(self.shape, self.shard_axes, mesh))
+        mesh, axes = self._mesh, self.shard_axes
+        unused = [n for n, axis in enumerate(axes) if axis is None]
+        pairs = zip(self.parts, boxes(self.shape, axes, mesh))
         return [
             pair
             for place, pair in enumerate(pairs)
             if not any(
-                mesh.first_along(number) + mesh.position(place, number)
-                for number, axis in enumerate(self.shard_axes)
-                if axis is None
+                mesh.first_along(n) + mesh.position(place, n) for n in unused
             )
         ]
 
