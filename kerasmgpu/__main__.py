@@ -31,6 +31,10 @@ COMMANDS = {
         "kerasmgpu.check",
         "run everything of a long run once: fit, evaluate, save, load, resume",
     ),
+    "checkpoint": (
+        "kerasmgpu.commands.checkpoint_command",
+        "show, verify and convert checkpoints; to Keras's files and back",
+    ),
     "compile": (
         "kerasmgpu.compile",
         "compile a model's steps with XLA ahead of a job, into a folder",

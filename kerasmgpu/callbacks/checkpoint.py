@@ -9,7 +9,7 @@ import keras
 from absl import logging
 
 from kerasmgpu import _keras, signals
-from kerasmgpu._keras import random_state, xla_choice
+from kerasmgpu._keras import random_state, weight_keys, xla_choice
 from kerasmgpu._keras.fit import EpochWatcher, Fit
 from kerasmgpu.callbacks.checkpoints import restoring, saving, snapshot
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
@@ -167,7 +167,9 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._first_epoch: Any = None
         self._random_at_epoch_start: Any = None
         self._executions = 0
-        self._is_sharded: bool | None = None  # Until the first save.
+        # Until the first save:
+        self._is_sharded: bool | None = None
+        self._weights: dict[str, Any] | None = None
         self._best = Best(self.best, self.mode)
         self._schedule = Schedule(self.every_steps, self.every_seconds)
         self._schedule.saved(time.monotonic())
@@ -346,7 +348,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         )
         strategy = self.model.distribute_strategy
         name = self._name(epoch, step)
-        content = snapshot.take(self.model, progress, bool(self._is_sharded))
+        if self._weights is None:
+            self._weights = weight_keys.read(self.model)
+        content = snapshot.take(
+            self.model, progress, bool(self._is_sharded), self._weights
+        )
         self._saver.save(strategy, name, content, self._best.file)
         self._schedule.saved(time.monotonic())
         self.seconds_waited += time.monotonic() - start

@@ -229,6 +229,13 @@ CASES = (
     Case("check json:loads --shard=rows", "shard must be one of none, opt"),
     Case("check json:loads --virtual_devices=0", "virtual_devices must be an"),
     Case("check json:loads --output=missing/a.json", "--output must be a fil"),
+    Case("checkpoint", "show CHECKPOINT, verify CHECKPOINT or convert SOURCE"),
+    Case("checkpoint show a b", "is expected. Received: show a b"),
+    Case("checkpoint repair folder", "is expected. Received: repair folder"),
+    Case("checkpoint show empty", "is expected. Received: empty", {}, True),
+    Case(
+        "checkpoint convert binary new.keras", "binary is damaged: ", {}, True
+    ),
     Case("compile", "give one function"),
     Case("compile missing.py:build", "give the folder for the programs"),
     Case("compile missing.py:build --output=new", "no such file: missing.py"),

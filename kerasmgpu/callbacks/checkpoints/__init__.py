@@ -8,6 +8,7 @@
     callback_states.py  attributes of the other callbacks that training changed
     schedule.py         when to save
     saving.py           writes beside the training, on one worker or on all
+    converting.py       to and from Keras's files, without the model
     restoring.py        the checkpoint to resume from, the same on all workers
 
 Access beyond Keras's public API (the state of the model, of random numbers and

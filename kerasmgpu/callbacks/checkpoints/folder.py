@@ -89,7 +89,8 @@ class Folder:
         self,
         name: str,
         manifest: dict[str, Any],
-        arrays: list[np.ndarray],
+        arrays: Iterable[np.ndarray],
+        dtypes: Sequence[str] | None = None,
         best: str | None = None,
     ) -> None:
         """Writes a checkpoint, then deletes the oldest ones beyond `keep`.
@@ -98,37 +99,38 @@ class Folder:
             name: See `file_name`.
             manifest: See `file_format.write`.
             arrays: See `file_format.write`.
+            dtypes: See `file_format.write`.
             best: Name of a checkpoint that is not deleted, or `None`.
 
         Raises:
             OSError: If it can't be written; nothing is deleted then.
         """
         with _written(self.path / name) as file:
-            file_format.write(file, manifest, arrays)
+            file_format.write(file, manifest, arrays, dtypes)
         self._delete_old(name, best)
 
     def write_part(
         self,
         name: str,
         worker: int,
-        pieces: Sequence[tuple[int, Sequence[int]]],
-        arrays: Sequence[np.ndarray],
+        pieces: Sequence[tuple[int, Sequence[int], Sequence[int]]],
+        arrays: Iterable[np.ndarray],
+        dtypes: Sequence[str] | None = None,
     ) -> None:
         """Writes a worker's part of a sharded checkpoint; `commit` ends it.
 
         Args:
             name: See `file_name`.
             worker: Integer, the worker's index.
-            pieces: For each array, its variable's index, and its first element
-                along each axis.
-            arrays: List of NumPy arrays.
+            pieces: For each array, its variable's index, its first element
+                along each axis, and its shape.
+            arrays: See `file_format.write`.
+            dtypes: See `file_format.write`.
         """
         folder = self.path / f"{TEMPORARY}{name}"
         folder.mkdir(exist_ok=True)
-        shapes = [list(array.shape) for array in arrays]
-        listed = [[*piece, shape] for piece, shape in zip(pieces, shapes)]
         with _written(folder / stored.part_name(worker)) as file:
-            file_format.write(file, {"pieces": listed}, arrays)
+            file_format.write(file, {"pieces": pieces}, arrays, dtypes)
 
     def commit(
         self,

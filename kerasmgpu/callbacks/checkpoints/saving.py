@@ -77,7 +77,10 @@ class Saver:
         folder, manifest = self._folder, snapshot.manifest
         if snapshot.is_sharded:
             num, index = workers.count(strategy), workers.index(strategy)
-            pieces = [(one.variable, one.start) for one in snapshot.pieces]
+            pieces = [
+                (one.variable, one.start, one.array.shape)
+                for one in snapshot.pieces
+            ]
 
             def write_part() -> None:
                 folder.write_part(name, index, pieces, arrays)
@@ -89,7 +92,7 @@ class Saver:
         elif workers.is_first(strategy):
             arrays += snapshot.extra
             self._writing = _started(
-                lambda: folder.write(name, manifest, arrays, best)
+                lambda: folder.write(name, manifest, arrays, best=best)
             )
         if not self._asynchronous:
             self.check(strategy, wait=True)

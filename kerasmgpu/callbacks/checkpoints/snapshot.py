@@ -61,7 +61,12 @@ class Snapshot:
     is_sharded: bool
 
 
-def take(model: keras.Model, progress: Progress, is_sharded: bool) -> Snapshot:
+def take(
+    model: keras.Model,
+    progress: Progress,
+    is_sharded: bool,
+    weights: dict[str, Any],
+) -> Snapshot:
     """Copies a model's state; collective under several workers.
 
     Args:
@@ -70,6 +75,7 @@ def take(model: keras.Model, progress: Progress, is_sharded: bool) -> Snapshot:
         is_sharded: Boolean, whether each worker copies its parts of sharded
             variables. Otherwise the first worker copies all variables, and the
             others none.
+        weights: Dictionary; see `weight_keys.read`.
     """
     strategy = model.distribute_strategy
     variables, pieces = training_state.read(
@@ -86,6 +92,7 @@ def take(model: keras.Model, progress: Progress, is_sharded: bool) -> Snapshot:
         "keras": keras.version(),
         "tensorflow": tf.version.VERSION,
         **variables,
+        "weights": weights,
         "progress": plain_data.encode(content, extra),
     }
     return Snapshot(manifest, pieces, extra, is_sharded)

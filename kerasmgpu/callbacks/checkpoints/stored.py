@@ -137,6 +137,10 @@ class Stored:
                 f"{path.name}: {reason}"
             ) from error
 
+    def num_pieces(self, index: int) -> int:
+        """Returns in how many parts a variable is stored."""
+        return len(self._pieces[index]) if self.is_sharded else 1
+
     def array(self, index: int) -> "StoredArray":
         """Returns a variable's array, of which nothing has been read yet."""
         pieces = self._pieces[index]
@@ -176,6 +180,10 @@ class StoredArray:
         shape: Tuple of integers.
         pieces: Pairs of a first element along each axis, and a `Placed`.
         pool: `ThreadPoolExecutor` that reads.
+
+    Attributes:
+        shape: Tuple of integers.
+        dtype: NumPy type.
     """
 
     def __init__(
@@ -185,6 +193,7 @@ class StoredArray:
         pool: concurrent.futures.ThreadPoolExecutor,
     ) -> None:
         self.shape = shape
+        self.dtype = pieces[0][1].dtype
         self._pieces = pieces
         self._pool = pool
 
@@ -218,4 +227,4 @@ class StoredArray:
                 "a part of a variable is missing"
             )
         list(self._pool.map(lambda read: read(), reads))
-        return target.view(first.dtype)
+        return target.view(self.dtype)

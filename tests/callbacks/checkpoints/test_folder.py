@@ -12,7 +12,7 @@ from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 def fill(folder, *positions, best=None):
     for position in positions:
         name = file_name(*position)
-        folder.write(name, {"variables": []}, [np.ones(2)], best)
+        folder.write(name, {"variables": []}, [np.ones(2)], best=best)
 
 
 def newest(folder):

@@ -36,8 +36,9 @@ def write_part(folder, name, worker, values=VALUES):
     pieces, arrays = [], []
     for variable, places in enumerate(PLACES):
         for box in places[worker : worker + 1]:
-            pieces.append((variable, [one.start for one in box]))
             arrays.append(np.asarray(values[variable][box]))
+            start = [one.start for one in box]
+            pieces.append((variable, start, arrays[-1].shape))
     folder.write_part(name, worker, pieces, arrays)
 
 
