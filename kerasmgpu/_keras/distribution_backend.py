@@ -10,11 +10,12 @@ for the whole step, so `distribute_tensor` checks and moves nothing.
 Checked on Keras 3.10 and 3.15.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -79,6 +80,32 @@ class NamedSharding:
         return all(axis is None or sizes[axis] == 1 for axis in self.spec)
 
 
+_imagined: dict[str, int] = {}
+"""Numbers of devices that `list_devices` lists by kind, though none exist."""
+
+_listed: list[str] = []
+"""Names of those that it has listed."""
+
+
+@contextlib.contextmanager
+def imagined_devices(count: int, kind: str) -> Iterator[list[str]]:
+    """Context in which `list_devices` lists devices that needn't exist.
+
+    Args:
+        count: Integer, their number.
+        kind: `"GPU"` or `"CPU"`.
+
+    Yields:
+        List of strings, to which the names that it lists are added.
+    """
+    _imagined[kind] = count
+    _listed.clear()
+    try:
+        yield _listed
+    finally:
+        del _imagined[kind]
+
+
 def list_devices(device_type: str | None = None) -> list[str]:
     """Returns the names of the job's devices of one kind.
 
@@ -104,8 +131,12 @@ def list_devices(device_type: str | None = None) -> list[str]:
     worker = cluster.from_environment()
     num_workers = 1 if worker is None else worker.num_workers
     for kind in kinds:
-        if count := num_workers * devices.num_logical(kind.upper()):
-            return [f"{kind}:{index}" for index in range(count)]
+        own = num_workers * devices.num_logical(kind.upper())
+        if count := _imagined.get(kind.upper(), own):
+            names = [f"{kind}:{index}" for index in range(count)]
+            if kind.upper() in _imagined:
+                _listed.extend(names)
+            return names
     return []
 
 

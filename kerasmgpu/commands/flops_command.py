@@ -16,6 +16,7 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing, reports, tracing_process
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.errors import checked_integer
 from kerasmgpu.hardware import data_sheets
 
 _UNITS = ("", "k", "M", "G", "T", "P")
@@ -26,6 +27,7 @@ def count_flops(
     data: Callable[[], Any] | str | None = None,
     *,
     global_batch_size: int | None = None,
+    replicas: int = 8,
     device: str | None = None,
     timeout_seconds: float = 600,
     show: bool = True,
@@ -38,6 +40,9 @@ def count_flops(
         data: Function that returns the data, its name, or `None`.
         global_batch_size: Integer, rows of a global batch. Default: those of
             the first batch, or 32 for arrays.
+        replicas: Integer, devices that a program with `keras.distribution`
+            finds: those that its mesh needs. FLOPs are those of one device's
+            step, whatever the mesh. Defaults to 8.
         device: String, GPU at whose peak a step is timed, a key of
             `hardware.data_sheets.DEVICES` such as `"H100-SXM"`. Default: none.
         timeout_seconds: Number, how long building and tracing may take.
@@ -64,6 +69,9 @@ def count_flops(
         global_batch_size=global_batch_size,
         timeout_seconds=timeout_seconds,
         show=show,
+        devices=checked_integer(replicas, "replicas", 1),
+        device_type="GPU",
+        flag="--replicas",
         device=device,
     )
     if show:

@@ -9,12 +9,19 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu._keras.steps import Steps
-from kerasmgpu.commands import batches, references, user_models
+from kerasmgpu.commands import (
+    batches,
+    references,
+    user_errors,
+    user_models,
+)
 from kerasmgpu.engine.devices import make_logical_cpus
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.strategies import MirroredStrategy
+from kerasmgpu.strategies.distributions import noted
+from kerasmgpu.strategies.layouts import Distribution
 
 DEFAULT_ROWS = 32
 """Rows of a batch of arrays, as in `fit`."""
@@ -29,12 +36,15 @@ class TracedStep:
         shapes: For each tensor of a batch its shape.
         rows: Integer, rows of a global batch.
         jit_compile: Whether XLA compiles it.
+        distribution: The `keras.distribution.Distribution` that the user's
+            program sets, which the step doesn't follow; `None` without one.
     """
 
     program: Program
     shapes: list[tuple[int | None, ...]]
     rows: int
     jit_compile: bool
+    distribution: Distribution | None
 
 
 def trace_step(
@@ -70,24 +80,44 @@ def trace_step(
         (rows, *leaf.shape[1:]) if leaf.shape.rank else ()
         for leaf in tf.nest.flatten(batch, expand_composites=True)
     ]
-    return TracedStep(program, shapes, rows, bool(model.jit_compile))
+    return TracedStep(program, shapes, rows, bool(model.jit_compile), None)
 
 
 def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
     """Builds the model of a command's job, and traces its step for 2 replicas.
 
+    A `keras.distribution` that the program sets is only noted.
+
     Args:
         job: Dictionary: `"build"` and `"data"`, names of functions (the latter
-            may be `None`), and `"global_batch_size"` or `None`.
+            may be `None`); `"global_batch_size"` or `None`; `"devices"` and
+            `"device_type"`, number and kind of the devices that
+            `keras.distribution.list_devices` lists; `"flag"`, the flag with
+            their number.
+
+    Raises:
+        InputError: See `trace_step`; if the program fails with these devices.
     """
     make_logical_cpus(2)
     strategy = MirroredStrategy(["CPU:0", "CPU:1"])
-    module = references.load(job["build"])
-    with strategy.scope():
-        model, data = user_models.model_and_data(
-            module, job["build"], job["data"]
-        )
-        return model, trace_step(model, data, job["global_batch_size"])
+    with noted(job["devices"], job["device_type"], strategy) as note:
+        try:
+            module = references.load(job["build"])
+            with strategy.scope():
+                model, data = user_models.model_and_data(
+                    module, job["build"], job["data"]
+                )
+        except Exception as error:
+            if not note.listed:
+                raise
+            raise InputError(
+                f"{job['build']} raised {user_errors.in_one_line(error)}. It was "
+                f"called with the {job['devices']} devices of {job['flag']}: "
+                "give the number that its mesh needs"
+            ) from error
+        with strategy.scope():
+            step = trace_step(model, data, job["global_batch_size"])
+    return model, dataclasses.replace(step, distribution=note.distribution)
 
 
 def num_parameters(model: keras.Model) -> int:

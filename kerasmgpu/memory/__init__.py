@@ -57,11 +57,14 @@ def memory(
         data: Function without arguments, or its name, that returns the data,
             as for `kerasmgpu.verify`; only the first batch is read. Default:
             the data that `build` returns, or the function `data` of its module.
-        replicas: Integer or sequence of integers, numbers of replicas.
+        replicas: Integer or sequence of integers, numbers of replicas. A
+            program that sets a `keras.distribution` is called once for each,
+            with so many devices in `list_devices()`, which needn't exist.
         global_batch_size: Integer, rows of a global batch. Default: those of
             the first batch, or 32 for arrays.
         shard: One or several of `"none"`, `"optimizer"`, `"weights"` and
-            `"embeddings"`; see `state_bytes`.
+            `"embeddings"`; see `state_bytes`. With a `keras.distribution` the
+            layouts say what is divided.
         micro_batches: Integer or sequence of integers, parts in which a
             replica runs its rows. Default: the first of 1, 2, 4, … that fits
             `device_memory` or, if none does, that with the smallest total; 1
@@ -78,7 +81,8 @@ def memory(
 
     Returns:
         Dictionary: `"rows"`, one per setting, with the bytes of each part of a
-        replica's memory and their `"total"`, and whether it `"fits"`;
+        replica's memory and their `"total"`, whether it `"fits"`, and the
+        `"mesh"` of a `keras.distribution` (sizes by axis) or `None`;
         `"verdict"`, a sentence, or `None` without `device_memory`.
 
     Raises:

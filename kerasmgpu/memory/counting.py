@@ -6,6 +6,7 @@ It is a child process, so that no parent imports TensorFlow.
 from typing import Any
 
 from kerasmgpu.commands import child_processes, tracing_process, user_errors
+from kerasmgpu.errors import InputError
 
 MOST_PARTS = 16
 """Most micro-batches that are tried: a step of more takes long to write."""
@@ -31,13 +32,25 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     # Traced once: its replicas are imagined, whatever their number.
     model, step = trace_job(job)
     step = with_variables(model, step)
-    rows = [
-        row
-        for shard in job["shard"]
-        for num_replicas in job["replicas"]
-        for row in settings(step, job, num_replicas, shard)
-    ]
+    distribution = step.distribution
+    if distribution is None:
+        rows = [
+            row
+            for shard in job["shard"]
+            for num_replicas in job["replicas"]
+            for row in settings(step, job, num_replicas, shard)
+        ]
+    else:
+        if set(job["shard"]) != {"none"}:
+            raise InputError(
+                "a keras.distribution says what is divided. Received: "
+                f"shard={', '.join(job['shard'])}, and a program that sets "
+                f"{distribution}; leave shard out"
+            )
+        num_replicas = distribution.device_mesh.devices.size
+        rows = settings(step, job, num_replicas, distribution)
     return {
+        "sets_distribution": distribution is not None,
         "model": model.name,
         "parameters": num_parameters(model),
         "global_batch_size": step.rows,
@@ -47,7 +60,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings(
-    step: Any, job: dict[str, Any], num_replicas: int, shard: str
+    step: Any, job: dict[str, Any], num_replicas: int, shard: Any
 ) -> list[dict[str, Any]]:
     """Returns the report's rows, one for each of the job's `"micro_batches"`.
 
@@ -59,60 +72,36 @@ def settings(
         step: `traced_step.TracedStep`.
         job: Dictionary, see `main`, or of `memory_advice.job_of`.
         num_replicas: Integer.
-        shard: One of `state_bytes.SHARDS`.
+        shard: One of `state_bytes.SHARDS`, or a `keras.distribution`'s
+            `Distribution` of so many devices.
     """
-    from kerasmgpu.memory.state_bytes import state_bytes
-    from kerasmgpu.memory.step_memory import step_peak
     from kerasmgpu.replica_arithmetic import require_rows
+    from kerasmgpu.strategies.layouts import layouts_of
 
+    num_workers = -(
+        -num_replicas // (job["replicas_per_worker"] or num_replicas)
+    )
+    shares, may_split = num_replicas, True
+    if not isinstance(shard, str):
+        layouts = layouts_of(shard, num_workers)
+        may_split = layouts.divides_rows
+        shares = layouts.axes[0] if layouts.axes else num_replicas
+        shares = shares if may_split else 1
     rows = step.rows
     if job["batch_size_per_replica"] is not None:
-        rows = job["batch_size_per_replica"] * num_replicas
-
-    of_worker = job["replicas_per_worker"] or num_replicas
-    num_workers = -(-num_replicas // of_worker)
-    # Replicas on CPUs have one memory, that of their worker.
-    copies = of_worker if job["device_type"] == "CPU" else 1
+        rows = job["batch_size_per_replica"] * shares
 
     def row(micro_batches: int) -> dict[str, Any]:
         require_rows(micro_batches, rows)
-        tracing_process.tell(
-            job,
-            f"writing the step for replicas={num_replicas}, shard={shard}, "
-            f"micro_batches={micro_batches} …",
+        return _row(
+            step, job, num_replicas, num_workers, shard, micro_batches, rows
         )
-        state = state_bytes(step.variables, shard, num_replicas)
-        peak = step_peak(
-            step,
-            num_replicas,
-            shard,
-            micro_batches,
-            rows,
-            num_workers,
-            job["device_type"],
-        )
-        total = copies * state.total + peak.total
-        return {
-            "replicas": num_replicas,
-            "shard": shard,
-            "micro_batches": micro_batches,
-            "weights": copies * state.weights,
-            "gathered": peak.gathered,
-            "slots": copies * state.slots,
-            "gradients": peak.gradients,
-            "activations": peak.activations,
-            "workspace": peak.workspace + peak.constants + copies * state.other,
-            "batch": peak.batch,
-            "total": total,
-            "fits": None if job["usable"] is None else total <= job["usable"],
-            "assumed": peak.assumed,
-        }
 
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
     best = whole = row(1)
-    number, most = 2, min(-(-rows // num_replicas), MOST_PARTS)
-    while best["fits"] is False and number // 2 < most:
+    number, most = 2, min(-(-rows // shares), MOST_PARTS)
+    while may_split and best["fits"] is False and number // 2 < most:
         other = row(min(number, most))
         saved = best["total"] - other["total"]
         if other["fits"] or saved > 0:
@@ -121,6 +110,62 @@ def settings(
             break
         number *= 2
     return [{**best, "whole_total": whole["total"]}]
+
+
+def _row(
+    step: Any,
+    job: dict[str, Any],
+    num_replicas: int,
+    num_workers: int,
+    shard: Any,
+    micro_batches: int,
+    rows: int,
+) -> dict[str, Any]:
+    """Returns the report's row of one setting; see `settings`."""
+    from kerasmgpu.memory.state_bytes import state_bytes
+    from kerasmgpu.memory.step_memory import step_peak
+    from kerasmgpu.strategies.layouts import layouts_of
+
+    name, mesh, division = shard, None, shard
+    if not isinstance(shard, str):
+        of_mesh = shard.device_mesh
+        name, mesh = "layout", dict(zip(of_mesh.axis_names, of_mesh.shape))
+        division = layouts_of(shard, num_workers, micro_batches)
+    tracing_process.tell(
+        job,
+        f"writing the step for replicas={num_replicas}, shard={name}, "
+        f"micro_batches={micro_batches} …",
+    )
+    state = state_bytes(step.variables, division, num_replicas)
+    peak = step_peak(
+        step,
+        num_replicas,
+        division,
+        micro_batches,
+        rows,
+        num_workers,
+        job["device_type"],
+    )
+    # Replicas on CPUs have one memory, that of their worker.
+    is_shared = job["device_type"] == "CPU"
+    copies = num_replicas // num_workers if is_shared else 1
+    total = copies * state.total + peak.total
+    return {
+        "replicas": num_replicas,
+        "shard": name,
+        "mesh": mesh,
+        "micro_batches": micro_batches,
+        "weights": copies * state.weights,
+        "gathered": peak.gathered,
+        "slots": copies * state.slots,
+        "gradients": peak.gradients,
+        "activations": peak.activations,
+        "workspace": peak.workspace + peak.constants + copies * state.other,
+        "batch": peak.batch,
+        "total": total,
+        "fits": None if job["usable"] is None else total <= job["usable"],
+        "assumed": peak.assumed,
+    }
 
 
 if __name__ == "__main__":

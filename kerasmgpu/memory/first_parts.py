@@ -30,7 +30,7 @@ def first_micro_batches(model: keras.Model, feed: Feed) -> int:
     if limit is None:
         _say_what_auto_needs(strategy)
         return 1
-    rows, shard = memory_advice.rows_of(feed), strategy.shard or "none"
+    rows, shard = memory_advice.rows_of(feed), memory_advice.shard_of(strategy)
     specification = feed.batch_specification
     is_dense = memory_advice.are_dense(specification)
     if rows is None or callable(shard) or not is_dense:

@@ -22,6 +22,7 @@ from kerasmgpu.memory.traced_step import TracedStep, with_variables
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.strategies.layouts import layouts_of
 
 _MOST_LAYERS = 6
 
@@ -42,16 +43,17 @@ def advice(model: keras.Model, feed: Feed) -> str:
     limit = device_bytes(strategy)
     command = _command(strategy, rows, limit)
     replicas = strategy.num_replicas_in_sync
-    shard = strategy.shard or "none"
+    shard = shard_of(strategy)
     head = f"A training step of {model.name!r} ran out of memory"
     if rows is None or not are_dense(feed.batch_specification):
         return f"{head}. To see what is alive, and what fits, run: {command}"
     step = traced(model, feed.batch_specification, rows)
     parts = strategy.micro_batches
     parts = 1 if parts == "auto" else int(parts)
+    name = "layout" if strategy.distribution is not None else shard
     head += (
         f": {rows} rows on {replicas} replica{'s' if replicas > 1 else ''}, "
-        f"{_setting({'shard': shard, 'micro_batches': parts})}."
+        f"{_setting({'shard': name, 'micro_batches': parts})}."
     )
     lines = [head]
     if not callable(shard):  # What a user's function shards isn't predicted.
@@ -69,6 +71,16 @@ def advice(model: keras.Model, feed: Feed) -> str:
         f"For other settings run: {command}",
     ]
     return "\n".join(lines)
+
+
+def shard_of(strategy: Any) -> Any:
+    """Returns what a strategy shards, as `counting.settings` takes it.
+
+    A function of the user's own is returned, too; that is not predicted.
+    """
+    if strategy.distribution is not None:
+        return strategy.distribution
+    return strategy.shard or "none"
 
 
 def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
@@ -134,15 +146,21 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     ]
     is_compiled = bool(model.jit_compile)
     return with_variables(
-        model, traced_step.TracedStep(program, shapes, rows, is_compiled)
+        model,
+        traced_step.TracedStep(
+            program, shapes, rows, is_compiled, strategy.distribution
+        ),
     )
 
 
 def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     """Says which settings fit or, without a `limit`, what each one takes."""
     found, replicas = [], strategy.num_replicas_in_sync
-    for shard in ("none", "optimizer", "weights")[: 3 if replicas > 1 else 1]:
-        numbers = None if limit else [2, 4]
+    shards: list[Any] = ["none", "optimizer", "weights"]
+    if strategy.distribution is not None:
+        shards = [strategy.distribution]
+    for shard in shards[: 3 if replicas > 1 else 1]:
+        numbers = None if limit else [2, 4] if strategy.divides_rows else [1]
         job = job_of(strategy, limit, numbers)
         found += counting.settings(step, job, replicas, shard)
     said = [
@@ -187,7 +205,7 @@ def job_of(
 def _setting(row: dict[str, Any]) -> str:
     settings = [f"micro_batches={row['micro_batches']}"]
     shard = row["shard"]
-    if shard != "none":
+    if shard not in ("none", "layout"):
         shown = "a function" if callable(shard) else repr(shard)
         settings.insert(0, f"shard={shown}")
     return ", ".join(settings)
@@ -198,7 +216,7 @@ def _parts(row: dict[str, Any]) -> list[str]:
 
 
 def _layers(
-    model: keras.Model, step: TracedStep, shard: str, parts: int
+    model: keras.Model, step: TracedStep, shard: Any, parts: int
 ) -> str:
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
@@ -206,6 +224,8 @@ def _layers(
     layers: collections.Counter[str] = collections.Counter()
     job = job_of(strategy, None)
     num_workers = replicas // job["replicas_per_worker"]
+    if not isinstance(shard, str):
+        shard = layouts_of(shard, num_workers, parts)
     scopes = step_peak(
         step,
         replicas,

@@ -1,5 +1,6 @@
 """Predicts the memory of a model's training step, and what fits a device."""
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -90,7 +91,8 @@ def run(
     }
     if not shards:
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
-    counted = tracing_process.run(
+    run_child = functools.partial(
+        tracing_process.run,
         "kerasmgpu.memory.counting",
         "memory.memory",
         build,
@@ -98,18 +100,49 @@ def run(
         global_batch_size=global_batch_size,
         timeout_seconds=timeout_seconds,
         show=show,
+        flag="--replicas",
         **settings,
     )
+    most, *others = sorted(set(counts), reverse=True)
+    counted, notes = run_child(devices=most), []
+    if counted.pop("sets_distribution"):
+        notes = _add_meshes(counted, others, run_child)
     report = {
         **counted,
         "device_memory": device_memory,
         "usable": settings["usable"],
     }
-    report["notes"] = _notes(report)
+    report["notes"] = notes + _notes(report)
     report["verdict"] = verdict(report)
     if show:
         memory_report.print_memory(report)
     return report
+
+
+def _add_meshes(
+    report: dict[str, Any],
+    counts: Iterable[int],
+    run_child: Callable[..., dict[str, Any]],
+) -> list[str]:
+    """Adds rows of the meshes that a program sets on fewer devices.
+
+    Args:
+        report: Dictionary of the most devices, to whose `"rows"` they are added.
+        counts: Numbers of devices.
+        run_child: Function of keyword `devices` that returns such a dictionary.
+
+    Returns:
+        List of strings: why there is no mesh of a number of devices.
+    """
+    rows, notes = report["rows"], []
+    for count in counts:
+        try:
+            found = run_child(devices=count)["rows"]
+        except InputError as error:
+            notes.append(f"no mesh of {count}: {error}")
+            continue
+        rows[:0] = [row for row in found if row not in rows]
+    return notes
 
 
 def verdict(report: dict[str, Any]) -> str | None:
@@ -139,20 +172,33 @@ def verdict(report: dict[str, Any]) -> str | None:
         f"{device} ({usable} for tensors): nothing fits. The least is "
         f"{memory_report.size(least['total'])} on {_setting(least)}; the "
         f"largest part are the {largest}, "
-        f"{memory_report.size(least[largest])}: {_REDUCED_BY[largest]}."
+        f"{memory_report.size(least[largest])}: "
+        f"{_reduced_by(largest, least)}."
     )
+
+
+def _reduced_by(part: str, row: dict[str, Any]) -> str:
+    """Returns the settings that reduce a part of a row."""
+    if row["mesh"] is not None and "--shard" in _REDUCED_BY[part]:
+        return "divide more of them in the layout map, or over more devices"
+    return _REDUCED_BY[part]
 
 
 def cost(row: dict[str, Any]) -> tuple[int, int]:
     """Returns a key that sorts a report's rows by the time of their settings.
 
     Settings that communicate less come first, then fewer micro-batches."""
-    order = ("none", "optimizer", "embeddings", "weights")
+    order = ("none", "optimizer", "embeddings", "weights", "layout")
     return order.index(row["shard"]), row["micro_batches"]
 
 
 def _setting(row: dict[str, Any]) -> str:
     replicas = "replica" if row["replicas"] == 1 else "replicas"
+    if row["mesh"] is not None:
+        return (
+            f"the mesh {memory_report.mesh_text(row['mesh'])} with "
+            f"--micro_batches={row['micro_batches']}"
+        )
     return (
         f"{row['replicas']} {replicas} with --shard={row['shard']} and "
         f"--micro_batches={row['micro_batches']}"

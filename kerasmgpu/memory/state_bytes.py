@@ -6,17 +6,35 @@
 * `"optimizer"`: slots and gradients are divided by the number of replicas;
 * `"weights"`: weights, too; they are gathered where a layer needs them;
 * `"embeddings"`: tables of `Embedding` layers and their slots only.
+
+Instead of one of them, functions take the `Layouts` of a `keras.distribution`:
+variables are divided along each axis of its mesh as their layouts say.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.errors import checked_choice, checked_integer
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
 SHARDS = ("none", *replica_arithmetic.SHARDS)
+
+
+class Layouts(Protocol):
+    """What is read of `strategies.layouts.Layouts`."""
+
+    axes: tuple[int, ...]
+    divides_variables: bool
+    divides_rows: bool
+
+    def axes_of(
+        self, spec: tuple[str | None, ...]
+    ) -> tuple[int | None, ...] | None:
+        """Returns a variable's axis for each axis of the mesh."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +49,8 @@ class VariableRecord:
             counters, seeds).
         is_embedding: Whether it is the table of an `Embedding` layer, or a
             slot of one.
+        spec: Mesh axis of each axis of the variable in a `keras.distribution`,
+            or `None` for those that are not divided. Empty for a whole one.
     """
 
     path: str
@@ -38,6 +58,7 @@ class VariableRecord:
     bytes_per_element: int
     kind: str
     is_embedding: bool = False
+    spec: tuple[str | None, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -67,7 +88,7 @@ class StateBytes:
 
 def state_bytes(
     variables: Sequence[VariableRecord],
-    shard: str,
+    shard: str | Layouts,
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
 ) -> StateBytes:
@@ -75,7 +96,7 @@ def state_bytes(
 
     Args:
         variables: Sequence of `VariableRecord`, in the order of the layers.
-        shard: One of `SHARDS`.
+        shard: One of `SHARDS`, or `Layouts`.
         num_replicas: Integer of at least 1.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
 
@@ -91,7 +112,8 @@ def state_bytes(
     >>> state_bytes([kernel], "weights", num_replicas=3).weights
     13360
     """
-    checked_choice(shard, "shard", SHARDS)
+    if isinstance(shard, str):
+        checked_choice(shard, "shard", SHARDS)
     checked_integer(num_replicas, "num_replicas", 1)
     held = {"weight": 0, "slot": 0, "other": 0}
     for variable in variables:
@@ -102,7 +124,7 @@ def state_bytes(
 
 def part_bytes(
     variable: VariableRecord,
-    shard: str,
+    shard: str | Layouts,
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
 ) -> int:
@@ -112,36 +134,39 @@ def part_bytes(
 
     Args:
         variable: `VariableRecord`.
-        shard: One of `SHARDS`.
+        shard: One of `SHARDS`, or `Layouts`.
         num_replicas: Integer.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
     """
-    axis = axis_to_shard(variable, shard, num_replicas, min_shard_bytes)
-    if axis is None:
-        return variable.num_bytes
-    shape = variable.shape
-    longest = -(-shape[axis] // num_replicas)
-    return variable.num_bytes // shape[axis] * longest
+    axes = axes_to_shard(variable, shard, num_replicas, min_shard_bytes)
+    sizes = () if isinstance(shard, str) else shard.axes
+    shape = list(variable.shape)
+    for axis, size in zip(axes, sizes or (num_replicas,)):
+        if axis is not None:
+            shape[axis] = -(-shape[axis] // size)
+    return math.prod(shape) * variable.bytes_per_element
 
 
-def axis_to_shard(
+def axes_to_shard(
     variable: VariableRecord,
-    shard: str,
+    shard: str | Layouts,
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
-) -> int | None:
-    """Returns the axis along which a variable is sharded; `None` if whole.
+) -> tuple[int | None, ...]:
+    """Returns a variable's axis that each mesh axis divides; empty if whole.
 
-    Whole are those that `shard` leaves whole, those of less than
+    Of `SHARDS`, whole are those that `shard` leaves whole, those of less than
     `min_shard_bytes`, those without an axis as long as the number of replicas,
     and all if there is one replica.
 
     Args:
         variable: `VariableRecord`.
-        shard: One of `SHARDS`.
+        shard: One of `SHARDS`, or `Layouts`.
         num_replicas: Integer.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
     """
+    if not isinstance(shard, str):
+        return shard.divides_variables and shard.axes_of(variable.spec) or ()
     is_sharded = {
         "none": False,
         "optimizer": variable.kind == "slot",
@@ -153,7 +178,8 @@ def axis_to_shard(
         or num_replicas == 1
         or variable.num_bytes < min_shard_bytes
     ):
-        return None
-    return replica_arithmetic.shard_axis(
+        return ()
+    axis = replica_arithmetic.shard_axis(
         variable.shape, num_replicas, variable.is_embedding
     )
+    return () if axis is None else (axis,)

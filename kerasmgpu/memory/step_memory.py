@@ -6,10 +6,12 @@ import dataclasses
 import tensorflow as tf
 
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
+from kerasmgpu.memory.state_bytes import Layouts
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.walk import Walk
 from kerasmgpu.memory.written_step import (
     ACTIVATIONS,
+    BATCH,
     CONSTANTS,
     GATHERED,
     GRADIENTS,
@@ -20,7 +22,7 @@ from kerasmgpu.memory.written_step import (
 from kerasmgpu.partitioner.runtime.imagined import ImaginedHandle
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
-_VARIABLES, _BATCH = "variables", "batch"
+_VARIABLES = "variables"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +68,7 @@ class StepPeak:
 def step_peak(
     step: TracedStep,
     num_replicas: int = 1,
-    shard: str = "none",
+    shard: str | Layouts = "none",
     micro_batches: int = 1,
     rows: int | None = None,
     num_workers: int = 1,
@@ -78,7 +80,7 @@ def step_peak(
     Args:
         step: `TracedStep`.
         num_replicas: Integer.
-        shard: One of `state_bytes.SHARDS`.
+        shard: One of `state_bytes.SHARDS`, or `Layouts`.
         micro_batches: Integer, parts in which a replica runs its rows.
         rows: Integer, rows of the global batch. Default: the step's.
         num_workers: Integer, processes that the replicas are divided over.
@@ -112,7 +114,7 @@ def step_peak(
             given.append(ledger.made(VariableBuffer(content), 1))
         else:
             is_batch = isinstance(what, int)
-            category = _BATCH if is_batch else CONSTANTS
+            category = BATCH if is_batch else CONSTANTS
             buffer = Buffer(static.num_bytes, category)
             given.append(ledger.made(buffer, 1))  # Held by the caller.
     local = {
@@ -125,7 +127,7 @@ def step_peak(
     ledger = ledgers[memory]
     parts = {
         category: ledger.at_peak.get(category, 0)
-        for category in (_BATCH, GATHERED, ACTIVATIONS, GRADIENTS, CONSTANTS)
+        for category in (BATCH, GATHERED, ACTIVATIONS, GRADIENTS, CONSTANTS)
     }
     return StepPeak(
         **parts,

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasmgpu._keras.distribution_backend import sharding_of
 from kerasmgpu.commands import traced_step
 from kerasmgpu.memory.state_bytes import VariableRecord
 
@@ -59,7 +60,12 @@ def _records(
         if isinstance(layer, keras.layers.Embedding)
         for variable in layer.variables
     }
-    weights = set(map(id, model.weights))
+    weights = {id(weight): weight for weight in model.weights}
+    layouts = {
+        (id(weight._layout), weight.shape): weight._layout
+        for weight in model.weights
+        if getattr(weight, "_layout", None) is not None
+    }
     optimizer = model.optimizer.variables if model.optimizer else []
     slots = set(map(id, optimizer))
     named = tuple(tables.values())
@@ -75,6 +81,11 @@ def _records(
             kind = "slot"
             _, _, name = variable.path.rpartition("/")
             is_embedding = bool(named) and name.startswith(named)
+        key = id(getattr(variable, "_layout", None)), variable.shape
+        layout = None
+        # As `Layouts` does: of the others, only slots have a weight's layout.
+        if kind != "other" and tf.as_dtype(variable.dtype).is_floating:
+            layout = layouts.get(key)
         yield (
             id(variable.value),
             VariableRecord(
@@ -83,5 +94,6 @@ def _records(
                 tf.as_dtype(variable.dtype).size,
                 kind,
                 is_embedding,
+                () if layout is None else sharding_of(layout).spec,
             ),
         )

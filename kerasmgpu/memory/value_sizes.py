@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from kerasmgpu.partitioner.ir.instructions import Value
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
 from kerasmgpu.partitioner.step import sizes
@@ -14,17 +15,15 @@ class ValueSizes:
 
     Args:
         known: Maps symbols to their sizes in the batch.
-        num_shares: Integer, shares of the rows: replicas times micro-batches.
+        mesh: The `Mesh`, with its micro-batches.
 
     Attributes:
         assumed: Names of sizes that are known only when the step runs, for
             which `cost.ASSUMED_SIZE` was taken.
     """
 
-    def __init__(
-        self, known: Mapping[sizes.Symbol, int], num_shares: int
-    ) -> None:
-        self.num_shares = num_shares
+    def __init__(self, known: Mapping[sizes.Symbol, int], mesh: Mesh) -> None:
+        self._mesh = mesh
         self.assumed: set[str] = set()
         self._known = known
         self._cost = CostModel(known)
@@ -35,17 +34,18 @@ class ValueSizes:
         For sizes that the batch doesn't determine, takes `cost.ASSUMED_SIZE`,
         and adds their names to `assumed`.
         """
-        tensor, kind = one.tensor, one.kind
+        tensor = one.tensor
         if tensor.shape is None or None in tensor.shape:
             return None
         shape = list(map(self._value, tensor.shape))
-        if isinstance(kind, Owned):
-            kind = kind.rows  # Owners get equal parts, on average.
-        if isinstance(kind, Sharded):
-            rows = self._value(kind.rows.size)
-            share = -(-rows // self.num_shares)
-            axis = kind.axis
-            shape[axis] = -(-shape[axis] * share // rows) if rows else 0
+        for over, kind in enumerate(one.placement):
+            if isinstance(kind, Owned):
+                kind = kind.rows  # Owners get equal parts, on average.
+            if isinstance(kind, Sharded):
+                rows = self._value(kind.rows.size)
+                share = -(-rows // self._mesh.size(over))
+                axis = kind.axis
+                shape[axis] = -(-shape[axis] * share // rows) if rows else 0
         return tuple(shape)
 
     def value_of(self, size: sizes.SizeLike) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.memory import kernels
-from kerasmgpu.memory.state_bytes import axis_to_shard
+from kerasmgpu.memory.state_bytes import Layouts, axes_to_shard
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.written_function import (
@@ -27,14 +27,19 @@ from kerasmgpu.partitioner.runtime.imagined import (
 )
 from kerasmgpu.partitioner.runtime.one_device import container
 from kerasmgpu.partitioner.runtime.program import Program
-from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.runtime.sharded_variable import (
+    AxesToShard,
+    variable_of,
+)
 from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Graph, Node
+from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
 
-ACTIVATIONS, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
+ACTIVATIONS, BATCH, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
     "activations",
+    "batch",
     "constants",
     "gathered",
     "gradients",
@@ -49,7 +54,7 @@ class Setting:
 
     Attributes:
         num_replicas: Integer, replicas of all workers.
-        shard: One of `state_bytes.SHARDS`.
+        shard: One of `state_bytes.SHARDS`, or `Layouts`.
         micro_batches: Integer, parts in which a replica runs its rows.
         rows: Integer, rows of a global batch.
         num_workers: Integer, processes of the job.
@@ -59,7 +64,7 @@ class Setting:
     """
 
     num_replicas: int
-    shard: str
+    shard: str | Layouts
     micro_batches: int
     rows: int
     num_workers: int
@@ -76,6 +81,16 @@ class Setting:
         """Whether a worker's replicas share one memory."""
         return self.device_type == "CPU"
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """See `Mesh`."""
+        return () if isinstance(self.shard, str) else self.shard.axes
+
+    @property
+    def divides_rows(self) -> bool:
+        """See `Mesh`."""
+        return isinstance(self.shard, str) or self.shard.divides_rows
+
 
 class WrittenStep:
     """Writes a step, and its functions, as the first worker would run them.
@@ -87,8 +102,9 @@ class WrittenStep:
     Attributes:
         jit_compile: Whether XLA compiles the step.
         arguments: List of a pair for each argument of the step: the
-            `ImaginedHandle` of a captured tensor, or the number of the replica
-            that gets a part of the batch; and the argument's `Static`.
+            `ImaginedHandle` of a captured tensor, the number of the replica
+            that gets a part of the batch, or `HOST` for a whole batch; and the
+            argument's `Static`.
         main: The `WrittenFunction` of the step.
         assumed: Names of sizes and loops that are unknown before the step
             runs; `ASSUMED_SIZE` was taken for each.
@@ -98,21 +114,26 @@ class WrittenStep:
         self._traced = step
         self._setting = setting
         self.jit_compile = step.jit_compile
-        trace = step.program.trace.imagined(self._axis_of)
-        replicas = self._replicas().split(setting.micro_batches)
+        trace = step.program.trace.imagined(self._axes_of)
+        devices = self._replicas()
+        self._mesh = devices.mesh
+        replicas = devices.split(setting.micro_batches)
         shapes = [
             (setting.rows, *shape[1:]) if shape else () for shape in step.shapes
         ]
-        # With known shapes of the batch, other sizes are known, too.
+        # With known shapes of the batch, other sizes are known, too. Replicas
+        # with all rows divide some work by rows that the step doesn't know.
         for leaf, shape in zip(trace.leaves, shapes):
-            if leaf.shape is not None and None not in shape:
+            known = leaf.shape is not None and None not in shape
+            if known and setting.divides_rows:
                 leaf.static = leaf.shape = shape
         in_shares = (False,) * len(shapes)
-        if not setting.shares_memory and not trace.sparse:
+        is_split = setting.divides_rows and not setting.axes
+        if is_split and not setting.shares_memory and not trace.sparse:
             in_shares = tuple(bool(shape) for shape in shapes)
         self._program = Program(trace, replicas, in_shares, first_batch=shapes)
         self._sizes = ValueSizes(
-            known_sizes(trace.leaves, shapes), replicas.mesh.total
+            known_sizes(trace.leaves, shapes), replicas.mesh
         )
         emitted = self._program.emitted()
         build = emitted.build
@@ -125,7 +146,7 @@ class WrittenStep:
         for leaf, shape, width, is_share in zip(
             trace.leaves, shapes, emitted.widths, in_shares
         ):
-            for place in range(width):
+            for place in range(width) if is_share else [HOST]:
                 own = shape
                 if is_share:
                     bounds = bounds_of(setting.rows, setting.num_replicas)
@@ -141,22 +162,26 @@ class WrittenStep:
     def _replicas(self) -> Replicas:
         setting = self._setting
         imagined = ImaginedReplicas(
-            setting.num_local, setting.num_workers, setting.device_type
+            setting.num_local,
+            setting.num_workers,
+            setting.device_type,
+            setting.divides_rows,
+            setting.axes,
         )
         if setting.num_replicas == 1:
             return Replicas(imagined.mesh)
         return imagined
 
-    def _axis_of(self, outer: Any) -> int | None:
-        """Returns a captured variable's sharded axis; `None` if it is whole."""
+    def _axes_of(self, outer: Any) -> AxesToShard:
+        """Returns a captured variable's sharded axes; empty if it is whole."""
         setting = self._setting
         variable = container(outer)
         if variable is None:
             variable = variable_of(outer)
         record_of = self._traced.record_of.get(id(variable))
         if record_of is None or outer.dtype != tf.resource:
-            return None
-        return axis_to_shard(
+            return ()
+        return axes_to_shard(
             record_of,
             setting.shard,
             setting.num_replicas,
@@ -165,7 +190,7 @@ class WrittenStep:
 
     def _static(self, handle: ImaginedHandle) -> Static:
         """Returns the `Static` of a captured tensor, as its device holds it."""
-        tensor, axis = handle.variable.tensor, handle.variable.axis
+        tensor, axes = handle.variable.tensor, handle.variable.axes
         if tensor.dtype != tf.resource:
             rank = tensor.shape.rank
             shape = None if rank is None else tuple(tensor.shape)
@@ -175,9 +200,12 @@ class WrittenStep:
             return Static(tf.resource, None)
         (described,) = data.shape_and_type
         sizes = [size.size for size in described.shape.dim]
-        if axis is not None:
-            bounds = bounds_of(sizes[axis], self._setting.num_replicas)
-            sizes[axis] = bounds[handle.place + 1] - bounds[handle.place]
+        for over, axis in enumerate(axes):
+            if axis is not None:
+                bounds = bounds_of(sizes[axis], self._mesh.size(over))
+                own = self._mesh.first_along(over)
+                own += self._mesh.position(handle.place, over)
+                sizes[axis] = bounds[own + 1] - bounds[own]
         known = tuple(None if size < 0 else size for size in sizes)
         return Static(tf.resource, known, tf.as_dtype(described.dtype))
 
@@ -237,9 +265,10 @@ class WrittenStep:
         """Returns the name of a replica's memory.
 
         Args:
-            place: Integer, the replica's index among those of this worker.
+            place: Integer, the replica's index among those of this worker, or
+                `HOST`.
         """
-        if self._setting.shares_memory:
+        if self._setting.shares_memory or place == HOST:
             return "host"
         return self._program.replicas.mesh.devices[
             place * self._setting.micro_batches
@@ -272,24 +301,31 @@ class WrittenStep:
     def _categories(self) -> Iterator[tuple[Reference, str]]:
         """Yields the `Reference`s of gathered weights and gradients.
 
-        Each comes with its category, `GATHERED` or `GRADIENTS`.
+        Each comes with its category, `GATHERED` or `GRADIENTS`; of a batch that
+        is whole on the host, GPUs' rows with `BATCH`.
         """
+        leaves = set(self._program.trace.leaves)
         for text, one in self._values.items():
-            category = _category(one, text)
+            is_of_batch = (
+                not self._setting.shares_memory and one.tensor in leaves
+            )
+            category = BATCH if is_of_batch else _category(one, text)
             if category and self.main.has(text):
                 yield self.main.reference(text), category
 
 
 def _category(one: Value, reference: str) -> str | None:
-    tensor, kind = one.tensor, one.kind
+    tensor = one.tensor
     if not tensor.dtype.is_floating:
         return None
     if Trait.READS in record(tensor.node.type).traits:
         is_read = "ReadVariableOp:value" in reference
         return None if is_read or ":" not in reference else GATHERED
-    if isinstance(kind, Partial) or "all_reduce" in reference:
+    if one.has(Partial) or "all_reduce" in reference:
         return GRADIENTS
-    if is_of_variable(kind) and is_backward_name(tensor.node.name):
+    if any(map(is_of_variable, one.placement)) and is_backward_name(
+        tensor.node.name
+    ):
         return GRADIENTS
     return None
 

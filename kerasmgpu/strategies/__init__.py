@@ -9,17 +9,16 @@ from absl import logging
 
 from kerasmgpu import _import_on_use, _keras
 from kerasmgpu._keras import whereabouts
-from kerasmgpu.engine import context
+from kerasmgpu.engine import context, entered
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.engine.xla_cache import checked
 from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
-from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 from kerasmgpu.strategies.exact_steps import ExactSteps
-from kerasmgpu.strategies.layouts import Distribution, Layouts
+from kerasmgpu.strategies.layouts import Distribution, layouts_of
 from kerasmgpu.strategies.sharding import Shard
 
 _import_on_use(__name__)
@@ -221,7 +220,8 @@ class MultiWorkerMirroredStrategy(
         )
         self._shard(shard, min_shard_bytes)
         if worker is not None:
-            self.compute_time = ComputeTime()
+            with entered.left():  # Its variables are this process's own.
+                self.compute_time = ComputeTime()
         if worker is not None and is_first:
             membership.join(
                 self, worker, timeout_seconds, token, whereabouts.of
@@ -301,21 +301,11 @@ def strategy(
                 f"Received: num_replicas={num_replicas}, devices={devices}, "
                 f"shard={shard!r} and {distribution}; leave those out."
             )
-        layouts = Layouts(distribution, strict, joins_axes=micro_batches != 1)
-        if worker is not None and layouts.axes:
-            each = _of_each(layouts.devices, worker)
-            if block_of(layouts.axes, each) is None:
-                layouts = Layouts(distribution, strict, joins_axes=True)
-        if micro_batches != 1 and not layouts.divides_rows:
-            raise InputError(
-                "micro_batches divides the rows of a batch, and this mesh has "
-                "all rows on each device. Received: "
-                f"micro_batches={micro_batches!r} and {distribution}; leave "
-                "it out, or give the mesh's batch axis more than one device."
-            )
+        num_workers = 1 if worker is None else worker.num_workers
+        layouts = layouts_of(distribution, num_workers, micro_batches, strict)
         devices = layouts.devices
         if worker is not None:
-            num_replicas, devices = _of_each(devices, worker), None
+            num_replicas, devices = len(devices) // num_workers, None
     elif strict:
         raise InputError(
             "strict is about the keys of a distribution's layout map. "
@@ -364,17 +354,6 @@ def _say_what_workers_read(strategy: ExactSteps) -> None:
             "`options.experimental_distribute.auto_shard_policy` OFF.",
             strategy.num_workers,
         )
-
-
-def _of_each(devices: Sequence[str], worker: cluster.Worker) -> int:
-    """Returns how many of a mesh's devices each worker of a job has."""
-    each, left = divmod(len(devices), worker.num_workers)
-    if left or not each:
-        raise InputError(
-            "The devices of a mesh are those of all workers, as many of each. "
-            f"Received: {len(devices)} devices, {worker.num_workers} workers"
-        )
-    return each
 
 
 _SCOPES = ("global", "per_replica")

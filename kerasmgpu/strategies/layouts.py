@@ -9,8 +9,9 @@ import numpy as np
 from absl import logging
 
 from kerasmgpu._keras import made_variables
-from kerasmgpu._keras.distribution_backend import sharding_of
+from kerasmgpu._keras.distribution_backend import Axes, sharding_of
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.strategies.sharding import NewVariable, Sharding
 
@@ -132,23 +133,27 @@ class Layouts(Sharding):
     def _axes(
         self, variable: NewVariable, reference: AxesToShard | None
     ) -> AxesToShard | None:
+        return self.axes_of(_spec(variable)) if reference is None else reference
+
+    def axes_of(self, spec: Axes) -> AxesToShard | None:
+        """Returns the axes that are divided of a variable with a layout.
+
+        Args:
+            spec: Mesh axis of each axis of the variable, or `None`.
+        """
         if not self.axes:
-            return super()._axes(variable, reference)
-        if reference is not None:
-            return reference
-        spec = _spec(variable)
+            sizes = [self._size(name) for name in spec]
+            most = max(sizes, default=1)
+            return (sizes.index(most),) if most > 1 else None
         axes = [
             spec.index(name) if name in spec else None for name in self._names
         ]
         return None if set(axes) == {None} else tuple(axes)
 
-    def _axis(self, variable: NewVariable, reference: int | None) -> int | None:
-        return self.by_layout(variable) if reference is None else reference
-
     def by_layout(self, variable: NewVariable) -> int | None:
         """Returns the axis along which the variable that Keras makes is divided.
 
-        Of several axes of its layout, the one over the most devices.
+        Of several axes, the first one of the mesh's.
 
         Args:
             variable: Describes the variable.
@@ -157,9 +162,8 @@ class Layouts(Sharding):
             Integer; `None` for a whole variable, and for an optimizer's that is
             no slot of a divided weight.
         """
-        sizes = [self._size(name) for name in _spec(variable)]
-        most = max(sizes, default=1)
-        return sizes.index(most) if most > 1 else None
+        axes = self.axes_of(_spec(variable)) or ()
+        return next((axis for axis in axes if axis is not None), None)
 
     def check(self, model: keras.Model) -> None:
         """Warns, once, of keys of the layout map that match nothing in a model.
@@ -190,6 +194,44 @@ class Layouts(Sharding):
         self._checked = True
         for line in lines:
             logging.warning("kerasmgpu: %s", line)
+
+
+def layouts_of(
+    distribution: Distribution,
+    num_workers: int = 1,
+    micro_batches: int | str = 1,
+    strict: bool = False,
+) -> Layouts:
+    """Returns the layouts with which a job follows a distribution.
+
+    Args:
+        distribution: See `Layouts`.
+        num_workers: Integer, processes of the job.
+        micro_batches: Integer or `"auto"`, micro-batches of each device.
+        strict: See `Layouts`.
+
+    Raises:
+        InputError: See `Layouts`; if workers have unequal numbers of devices, or
+            for micro-batches of a mesh that doesn't divide rows.
+    """
+    joins_axes = micro_batches != 1
+    layouts = Layouts(distribution, strict, joins_axes)
+    each, left = divmod(len(layouts.devices), num_workers)
+    if left or not each:
+        raise InputError(
+            "The devices of a mesh are those of all workers, as many of each. "
+            f"Received: {len(layouts.devices)} devices, {num_workers} workers"
+        )
+    if layouts.axes and block_of(layouts.axes, each) is None:
+        layouts = Layouts(distribution, strict, joins_axes=True)
+    if joins_axes and not layouts.divides_rows:
+        raise InputError(
+            "micro_batches divides the rows of a batch, and this mesh has "
+            "all rows on each device. Received: "
+            f"micro_batches={micro_batches!r} and {distribution}; leave "
+            "it out, or give the mesh's batch axis more than one device."
+        )
+    return layouts
 
 
 def _nearest(key: str, paths: list[str]) -> str:

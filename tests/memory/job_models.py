@@ -240,6 +240,51 @@ def experts():
     return _of(model, "adam", "mse", _floats(64, 320), _floats(64, 320))
 
 
+def _lay_out(layouts):
+    """Sets a distribution of rows, and of columns over two workers.
+
+    Args:
+        layouts: Maps patterns of variables' paths to their mesh axes.
+    """
+    devices = keras.distribution.list_devices()
+    mesh = keras.distribution.DeviceMesh(
+        (len(devices) // 2, 2), ("batch", "model"), devices
+    )
+    layout_map = keras.distribution.LayoutMap(mesh)
+    for path, axes in layouts.items():
+        layout_map[path] = axes
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(
+            layout_map=layout_map, batch_dim_name="batch"
+        )
+    )
+
+
+def dense_on_a_mesh():
+    """Rows of kernels: the sums of all layers go along one axis."""
+    _lay_out({".*kernel": ("model", None)})
+    return wide()
+
+
+def language_model_on_a_mesh():
+    """Heads and columns."""
+    _lay_out(
+        {
+            ".*/(query|key|value)/kernel": (None, "model", None),
+            ".*attention_output/kernel": ("model", None, None),
+            ".*dense(_\\d+)?/kernel": (None, "model"),
+            ".*embeddings": (None, "model"),
+        }
+    )
+    return build()
+
+
+MESHES = {
+    dense_on_a_mesh: "6 dense layers of 1,600 units, rows of kernels",
+    language_model_on_a_mesh: "language model, 1 block, 2,000 words, heads and columns",
+}
+"""Models of the table of meshes."""
+
 TABLE = {
     wide: "6 dense layers of 1,600 units, 64 rows",
     deep: "32 dense layers of 512 units, 512 rows",

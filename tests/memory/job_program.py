@@ -1,9 +1,11 @@
 """A program that measures its steps' memory on each worker of a job.
 
-An argument is `MODEL,SHARD,MICRO_BATCHES`: a function of `job_models`, what is
-sharded, and the number of micro-batches.
+An argument is `MODEL,SHARD,MICRO_BATCHES`: a function of `job_models`; what is
+sharded, or `layout` for a model that sets a distribution; and the number of
+micro-batches.
 """
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -52,21 +54,23 @@ def main(*settings):
     """Trains each model with a strategy of its own, and prints its peaks."""
     for setting in settings:
         name, shard, micro_batches = setting.split(",")
-        strategy = kerasmgpu.strategy(
-            shard=None if shard == "none" else shard,
-            micro_batches=int(micro_batches),
-        )
+        scope = contextlib.nullcontext()
+        if shard != "layout":
+            scope = kerasmgpu.strategy(
+                shard=None if shard == "none" else shard,
+                micro_batches=int(micro_batches),
+            ).scope()
         tf.config.optimizer.set_experimental_options(
             {"disable_meta_optimizer": True}
         )
-        outputs, everything = peaks(getattr(job_models, name), strategy)
+        outputs, everything = peaks(getattr(job_models, name), scope)
         print(f"{setting} measured {outputs} {everything}", flush=True)
         gc.collect()
 
 
-def peaks(build, strategy):
+def peaks(build, scope):
     memory = StepMemory()
-    with strategy.scope():
+    with scope:
         model, data = build()
     data = data.repeat()
     model.fit(data, steps_per_epoch=1, epochs=3, callbacks=[memory], verbose=0)

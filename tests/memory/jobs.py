@@ -2,6 +2,7 @@
 
     python -m tests.memory.jobs
     python -m tests.memory.jobs --num_workers=4 --select=experts,clipped
+    python -m tests.memory.jobs --num_workers=4 --meshes
 
 A cell has the predicted MiB of a worker, without the batch, and how far that is
 from the outputs of kernels, and from everything, that TensorFlow's CPU allocator
@@ -25,7 +26,12 @@ from tests.memory.measuring_processes import NEAR
 SHARDS = ("none", "optimizer", "weights")
 
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 2, "Workers of a job.")
+_MESHES = flags.DEFINE_boolean("meshes", False, "Models of `MESHES` instead.")
 _SELECT = flags.DEFINE_list("select", [], "Functions of `job_models`; or all.")
+
+
+LAYOUT = ("layout",)
+"""For models that set a distribution, in place of `SHARDS`."""
 
 
 def predicted(name, shard=SHARDS, micro_batches=1, num_workers=2):
@@ -36,7 +42,7 @@ def predicted(name, shard=SHARDS, micro_batches=1, num_workers=2):
     report = memory(
         f"tests.memory.job_models:{name}",
         replicas=num_workers,
-        shard=shard,
+        shard=None if shard == LAYOUT else shard,
         micro_batches=micro_batches,
         replicas_per_worker=1,
         device_type="CPU",
@@ -80,14 +86,16 @@ def _cell(predicted, peaks):
 
 def main(argv):
     del argv
-    number = _NUM_WORKERS.value
-    print(f"| model | {' | '.join(SHARDS)} |\n|---|---|---|---|")
+    number, table, shards = _NUM_WORKERS.value, job_models.TABLE, SHARDS
+    if _MESHES.value:
+        table, shards = job_models.MESHES, LAYOUT
+    print(f"| model | {' | '.join(shards)} |\n|---|{'---|' * len(shards)}")
     with tempfile.TemporaryDirectory() as folder:
-        for build, text in job_models.TABLE.items():
+        for build, text in table.items():
             name = build.__name__
             if _SELECT.value and name not in _SELECT.value:
                 continue
-            wanted = predicted(name, num_workers=number)
+            wanted = predicted(name, shards, num_workers=number)
             peaks = measured(list(wanted), pathlib.Path(folder), number)
             cells = [_cell(wanted[one], peaks[one]) for one in wanted]
             print(f"| {text} | {' | '.join(cells)} |", flush=True)

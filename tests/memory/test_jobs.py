@@ -4,7 +4,7 @@ import pytest
 
 from kerasmgpu.commands import child_processes
 from kerasmgpu.memory import counting
-from tests.memory import allocator, jobs
+from tests.memory import allocator, job_models, jobs
 
 WIDE = ("build_wide", "weights", (1, 4))
 NORMALISED = ("build_normalised", "none", (1, 4))
@@ -46,6 +46,16 @@ def test_a_worker_needs_what_is_predicted(outputs):
     settings = jobs.predicted("build") | jobs.predicted("deep", ["weights"])
     for setting, num_bytes in settings.items():
         assert num_bytes == pytest.approx(outputs[setting], rel=0.1), setting
+
+
+def test_a_worker_of_a_mesh_needs_what_is_predicted(tmp_path):
+    names = [build.__name__ for build in job_models.MESHES]
+    wanted = {}
+    for name in names:
+        wanted |= jobs.predicted(name, jobs.LAYOUT, num_workers=4)
+    peaks = jobs.measured(list(wanted), tmp_path, num_workers=4)
+    for setting, num_bytes in wanted.items():
+        assert num_bytes == pytest.approx(peaks[setting][0], rel=0.1), setting
 
 
 @pytest.mark.parametrize(

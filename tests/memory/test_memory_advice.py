@@ -81,6 +81,22 @@ def test_sharded_steps_are_predicted(shard):
     assert "Would fit: micro_batches=4 (" in said
 
 
+def test_a_mesh_is_predicted(monkeypatch):
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 3 << 20)
+    mesh = keras.distribution.DeviceMesh(
+        (2, 2), ("batch", "model"), device_names(4)
+    )
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["wide/kernel"] = (None, "model")
+    made = keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name="batch"
+    )
+    said = message(kerasmgpu.strategy(distribution=made))
+    assert "4096 rows on 4 replicas, micro_batches=1. Predicted: " in said
+    assert "Would fit: micro_batches=" in said
+    assert "shard" not in said
+
+
 def test_the_settings_of_sharded_steps_are_those_of_whole_ones():
     said = map(on_small_devices, (None, "weights"))
     fitting = [one.split("Would fit: ")[1] for one in said]

@@ -9,7 +9,10 @@ from kerasmgpu.partitioner.lowering.collective_operations import Keys
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.mesh import Mesh
-from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.runtime.sharded_variable import (
+    AxesToShard,
+    variable_of,
+)
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
@@ -21,15 +24,31 @@ class ImaginedReplicas(CollectiveReplicas):
         num: Integer, replicas of each worker.
         num_workers: Integer.
         device_type: `"GPU"` or `"CPU"`. CPU devices share their memory.
+        divides_rows: See `Mesh`.
+        axes: See `Mesh`.
     """
 
-    def __init__(self, num: int, num_workers: int, device_type: str) -> None:
+    def __init__(
+        self,
+        num: int,
+        num_workers: int,
+        device_type: str,
+        divides_rows: bool = True,
+        axes: tuple[int, ...] = (),
+    ) -> None:
         devices = [
             f"/job:localhost/replica:0/task:0/device:{device_type}:{number}"
             for number in range(num)
         ]
         hint = "nccl" if device_type == "GPU" else "ring"
-        super().__init__(Mesh.on(devices, _HOST, 0, num_workers), hint)
+        mesh = Mesh.on(
+            devices,
+            _HOST,
+            num_workers=num_workers,
+            divides_rows=divides_rows,
+            axes=axes,
+        )
+        super().__init__(mesh, hint)
         self._instances = itertools.count()
 
     def next_keys(
@@ -49,12 +68,13 @@ class ImaginedVariable:
 
     Args:
         tensor: The captured tensor: a variable's handle, or any other.
-        axis: Integer, the axis along which its variable is sharded, or `None`.
+        axes: For each axis of the mesh, the axis along which its variable is
+            sharded, or `None`. Empty for a whole variable.
     """
 
-    def __init__(self, tensor: tf.Tensor, axis: int | None) -> None:
+    def __init__(self, tensor: tf.Tensor, axes: AxesToShard) -> None:
         self.tensor = tensor
-        self.axis = axis
+        self.axes = axes
         self._handle_data = getattr(tensor, "_handle_data", None)
         copies = getattr(tensor, "_distributed_container", None)
         self._is_copied = copies is not None or variable_of(tensor) is not None

@@ -222,7 +222,7 @@ class Program:
             sharded = variable_of(outer)
             axes = () if sharded is None else sharded.shard_axes
             if isinstance(outer, ImaginedVariable):
-                axes = (outer.axis,)
+                axes = outer.axes
                 handles = outer.handles(mesh.num // mesh.micro_batches)
             elif variable is not None:
                 handles = [copy.handle for copy in variable.values]

@@ -16,7 +16,10 @@ from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.runtime.error_places import error_places
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
-from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.runtime.sharded_variable import (
+    AxesToShard,
+    variable_of,
+)
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step import sharded_handles, updates
 from kerasmgpu.partitioner.step.graph import Sparse
@@ -86,17 +89,17 @@ class Trace:
         self.dump("simplify", lambda: graph_text(self.graph))
         self.sparse = list(_sparse(self._arguments, self.leaves))
 
-    def imagined(self, axis_of: Callable[[Any], int | None]) -> "Trace":
-        """Returns a copy for imagined replicas; `axis_of` says how it is sharded.
+    def imagined(self, axes_of: Callable[[Any], AxesToShard]) -> "Trace":
+        """Returns a copy for imagined replicas; `axes_of` says how it is sharded.
 
         Args:
-            axis_of: Function of a captured tensor that returns the axis along
-                which its variable is sharded, or `None`.
+            axes_of: Function of a captured tensor that returns the axes along
+                which its variable is sharded; see `ImaginedVariable`.
         """
         other = copy.copy(self)
-        other._simplify(lambda outer: axis_of(outer) is not None)
+        other._simplify(lambda outer: bool(axes_of(outer)))
         other.captured = [
-            (tensor, ImaginedVariable(outer, axis_of(outer)))
+            (tensor, ImaginedVariable(outer, axes_of(outer)))
             for tensor, outer in other.captured
         ]
         return other
