@@ -84,3 +84,14 @@ def table(
 def say(console: Console, line: str) -> None:
     """Prints a line as it is: no markup, no colours, no line breaks."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def mesh_text(mesh: dict[str, int]) -> str:
+    """Returns the axes of a mesh and their sizes.
+
+    Example:
+
+    >>> mesh_text({"batch": 2, "model": 4})
+    'batch=2, model=4'
+    """
+    return ", ".join(f"{name}={size}" for name, size in mesh.items())

@@ -124,12 +124,12 @@ def _row(
     """Returns the report's row of one setting; see `settings`."""
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
+    from kerasmgpu.strategies.distributions import mesh_of
     from kerasmgpu.strategies.layouts import layouts_of
 
     name, mesh, division = shard, None, shard
     if not isinstance(shard, str):
-        of_mesh = shard.device_mesh
-        name, mesh = "layout", dict(zip(of_mesh.axis_names, of_mesh.shape))
+        name, mesh = "layout", mesh_of(shard)
         division = layouts_of(shard, num_workers, micro_batches)
     tracing_process.tell(
         job,

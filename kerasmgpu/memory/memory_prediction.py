@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kerasmgpu.commands import tracing_process
+from kerasmgpu.commands import reports, tracing_process
 from kerasmgpu.errors import (
     InputError,
     checked_choice,
@@ -196,7 +196,7 @@ def _setting(row: dict[str, Any]) -> str:
     replicas = "replica" if row["replicas"] == 1 else "replicas"
     if row["mesh"] is not None:
         return (
-            f"the mesh {memory_report.mesh_text(row['mesh'])} with "
+            f"the mesh {reports.mesh_text(row['mesh'])} with "
             f"--micro_batches={row['micro_batches']}"
         )
     return (

@@ -40,7 +40,7 @@ def print_memory(report: dict[str, Any]) -> None:
     for row in report["rows"]:
         cells = [
             str(row["replicas"]),
-            mesh_text(row["mesh"]) if has_mesh else row["shard"],
+            reports.mesh_text(row["mesh"]) if has_mesh else row["shard"],
             str(row["micro_batches"]),
             *(size(row[name]) for name in _PARTS),
         ]
@@ -52,17 +52,6 @@ def print_memory(report: dict[str, Any]) -> None:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     if report["verdict"]:
         console.print(report["verdict"], markup=False, soft_wrap=True)
-
-
-def mesh_text(mesh: dict[str, int]) -> str:
-    """Returns the axes of a mesh and their sizes.
-
-    Example:
-
-    >>> mesh_text({"batch": 2, "model": 4})
-    'batch=2, model=4'
-    """
-    return ", ".join(f"{name}={size}" for name, size in mesh.items())
 
 
 def to_json(report: dict[str, Any]) -> str:

@@ -29,27 +29,25 @@ def print_tables(result: dict[str, Any]) -> None:
         _say_partition(console, result)
     for run in result["runs"]:
         if "failed" in run:
-            reports.say(
-                console, f"{run['replicas']} replicas failed: {run['failed']}"
-            )
+            reports.say(console, f"{_name(run)} failed: {run['failed']}")
     different = [run for run in good if not run["in_parity"]]
     for run in different[:1]:
         if run["first_layer"]:
             console.print(_layers(run))
-    told: dict[str, int] = {}
+    told: dict[str, str] = {}
     for run in different:
         reports.say(console, _where(run))
         for cause in run["causes"]:
-            replicas = told.setdefault(cause, run["replicas"])
-            again = replicas != run["replicas"]
-            words = f"the same as with {replicas} replicas" if again else cause
+            name = told.setdefault(cause, _name(run))
+            again = name != _name(run)
+            words = f"the same as with {name}" if again else cause
             reports.say(console, f"  likely cause: {words}")
     reports.say(console, _verdict(result))
 
 
 def _checks(result: dict[str, Any], runs: list[dict[str, Any]]) -> Table:
     rows = ", ".join(map(str, result["batch_rows"]))
-    replicas = (f"{run['replicas']} replicas" for run in runs)
+    replicas = map(_name, runs)
     table = reports.table(
         f"{result['model']} ({result['dtype']}), batches of {rows} rows",
         "difference from one device",
@@ -78,7 +76,7 @@ def _layers(run: dict[str, Any]) -> Table:
     step = run["first_step"]
     when = "the last step" if step is None else f"step {step}"
     table = reports.table(
-        f"Layers on {run['replicas']} replicas",
+        f"Layers on {_name(run)}",
         "layer",
         right=("output in step 1", f"weights after {when}", "state"),
     )
@@ -131,7 +129,7 @@ def _number(value: float | None) -> str:
 
 
 def _where(run: dict[str, Any]) -> str:
-    replicas = f"{run['replicas']} replicas"
+    replicas = _name(run)
     if run["first_step"] is None:
         return f"{replicas}: the weights are those of one device"
     layer = run["first_layer"]
@@ -154,14 +152,23 @@ def _verdict(result: dict[str, Any]) -> str:
     ]
     verdicts = []
     if different:
-        verdicts.append(f"OUT OF PARITY with {_counts(different)} replicas.")
+        verdicts.append(f"OUT OF PARITY with {_counts(different)}.")
     if crashed:
         verdicts.append(
-            f"CRASHED with {_counts(crashed)} replicas, so there is nothing to "
+            f"CRASHED with {_counts(crashed)}, so there is nothing to "
             "compare: see the line above."
         )
     return " ".join(verdicts)
 
 
 def _counts(runs: list[dict[str, Any]]) -> str:
-    return " and ".join(str(run["replicas"]) for run in runs)
+    if any(run["mesh"] for run in runs):
+        return " and ".join(map(_name, runs))
+    return " and ".join(str(run["replicas"]) for run in runs) + " replicas"
+
+
+def _name(run: dict[str, Any]) -> str:
+    """Returns the replicas of a run, or its mesh."""
+    if run["mesh"]:
+        return f"mesh {reports.mesh_text(run['mesh'])}"
+    return f"{run['replicas']} replicas"

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
@@ -15,7 +15,7 @@ from kerasmgpu.verify.outcome import Outcome
 
 def compare_all(
     runs: Any,
-    counts: Iterable[int],
+    counts: Sequence[int],
     tolerance: float | None,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def compare_all(
     Raises:
         InputError: If the program does not run on one device.
     """
+    runs.job["devices"] = max(counts)
     one = runs.outcome("one device")
     step = first_not_finite(one)
     if step is not None:
@@ -42,6 +43,9 @@ def compare_all(
             "nothing can be compared; lower the learning rate, or look for a "
             "division by 0"
         )
+    if one.facts["mesh"] is not None:
+        _require_nothing_else(runs.job["strategy"])
+        runs.job["sets_distribution"] = True
     runs.job["start"] = str(one.folder / "start.npz")
     again = runs.outcome("one device again")
     itself = compare(one, again, tolerance)
@@ -61,14 +65,20 @@ def compare_all(
         return {"in_parity": False, **result}
     rounding = None
     for count in counts:
-        entry: dict[str, Any] = {"replicas": count, "in_parity": False}
+        entry: dict[str, Any] = {
+            "replicas": count,
+            "mesh": None,
+            "in_parity": False,
+        }
         result["runs"].append(entry)
+        what = "replicas" if one.facts["mesh"] is None else "devices of a mesh"
         try:
-            many = runs.outcome(f"{count} replicas", num_replicas=count)
+            many = runs.outcome(f"{count} {what}", num_replicas=count)
         except InputError as error:
             entry["failed"] = str(error)
             say("   failed, see below")
             continue
+        entry["mesh"] = many.facts["mesh"]
         result["partition"] = many.facts["partition"]
         result["unsharded"] = many.facts["unsharded"]
         comparison = compare(one, many, tolerance)
@@ -79,6 +89,17 @@ def compare_all(
             rounding = compare(one, aside, tolerance)
         entry.update(_entry(comparison, one, many, rounding))
     return {"in_parity": all(e["in_parity"] for e in result["runs"]), **result}
+
+
+def _require_nothing_else(settings: dict[str, Any]) -> None:
+    """Raises for settings of a strategy that a distribution doesn't have."""
+    shard, parts = settings.get("shard"), settings.get("micro_batches", 1)
+    if shard is not None or parts != 1:
+        raise InputError(
+            "the program sets a keras.distribution, which says what is "
+            f"divided. Received: shard={shard!r}, micro_batches={parts}; leave "
+            "them out"
+        )
 
 
 def _entry(
@@ -126,7 +147,12 @@ class Runs:
         say: Callable[[str], None],
     ) -> None:
         self.folder = folder
-        self.job = {"start": None, **job}
+        self.job = {
+            "start": None,
+            "devices": 1,
+            "sets_distribution": False,
+            **job,
+        }
         self.seconds = seconds
         self.say = say
         self.count = 0

@@ -13,8 +13,12 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu._keras import sharded_parts
 from kerasmgpu.commands import batches, references, user_models
+from kerasmgpu.engine.devices import make_logical_cpus
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
+from kerasmgpu.strategies.distributions import mesh_of, noted
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
@@ -35,19 +39,34 @@ def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
     """
     if job["float64"]:
         keras.config.set_floatx("float64")
-    strategy = None
-    if job["num_replicas"]:
-        devices = {"virtual_devices": job["num_replicas"]}
-        strategy = kerasmgpu.strategy(**devices, **job["strategy"])
-    tell("importing the module of build")
-    module, data = references.load(job["build"]), job["data"]
-    if job["data_file"]:
-        data = tuple(load_arrays(job["data_file"]))
+    strategy = note = None
+    count = job["num_replicas"]
+    with contextlib.ExitStack() as stack:
+        if not count:
+            note = stack.enter_context(noted(job["devices"], "CPU"))
+        elif job["sets_distribution"]:
+            make_logical_cpus(count)
+        else:
+            strategy = kerasmgpu.strategy(
+                virtual_devices=count, **job["strategy"]
+            )
+        tell("importing the module of build")
+        module, data = references.load(job["build"]), job["data"]
+        if job["data_file"]:
+            data = tuple(load_arrays(job["data_file"]))
 
-    def build() -> tuple[keras.Model, Any]:
-        return user_models.model_and_data(module, job["build"], data, tell)
+        def build() -> tuple[keras.Model, Any]:
+            return user_models.model_and_data(module, job["build"], data, tell)
 
-    return record(build, strategy, job, tell)
+        facts = record(build, strategy, job, tell)
+    if note is not None:
+        facts["mesh"] = mesh_of(note.distribution)
+    elif job["sets_distribution"] and facts["mesh"] is None:
+        raise InputError(
+            "build() sets a keras.distribution on one device, and makes a model "
+            f"without one where there are {count}"
+        )
+    return facts
 
 
 def record(
@@ -63,7 +82,8 @@ def record(
 
     Args:
         build: Function that returns a compiled model, and its data.
-        strategy: The `tf.distribute.Strategy`, or `None` for stock Keras.
+        strategy: The `tf.distribute.Strategy`; `None` for stock Keras, or that
+            of a `keras.distribution` that the program sets.
         job: Dictionary: `"folder"` for the files; `"seed"`, `"steps"` and
             `"global_batch_size"`; `"start"`, the file of the first run's
             initial weights or `None`; and `"perturb"`, whether to move them by
@@ -88,6 +108,9 @@ def record(
         start = _set_start(model, job)
         save_arrays(folder / "start.npz", start)
         tell("leaving the strategy's scope")
+    if strategy is None and is_ours(model.distribute_strategy):
+        strategy = model.distribute_strategy
+        scope = strategy.scope
     tell("fitting the model to the data")
     # Training draws the same numbers however many build() drew.
     keras.utils.set_random_seed(job["seed"])
@@ -98,6 +121,9 @@ def record(
     tell("evaluating and predicting")
     facts = _facts(model, recorder, history)
     facts["batches"] = described
+    facts["mesh"] = (
+        mesh_of(strategy.distribution) if is_ours(strategy) else None
+    )
     facts["unsharded"] = strategy and sharded_parts.why_none(model, strategy)
     facts["partition"] = [
         part
@@ -198,11 +224,21 @@ def _spread(variable: keras.Variable) -> float:
     """Returns the largest difference between the copies of a variable."""
     if getattr(variable, "synchronization", "auto") == "on_read":
         return 0.0  # Each replica holds a partial sum.
-    copies = [_array(copy) for copy in getattr(variable.value, "values", ())]
-    if not copies or copies[0].dtype.kind not in "iuf":
-        return 0.0
-    copies = [copy.astype("float64") for copy in copies]
-    spread = max(float(np.abs(copy - copies[0]).max()) for copy in copies)
+    value, spread = variable.value, 0.0
+    groups: list[Any] = [getattr(value, "values", ())]
+    if isinstance(value, ShardedVariable):
+        groups = value.copies_of_parts()
+    for group in groups:
+        copies = [_array(copy) for copy in group]
+        if (
+            not copies
+            or copies[0].dtype.kind not in "iuf"
+            or not copies[0].size
+        ):
+            continue
+        copies = [copy.astype("float64") for copy in copies]
+        differences = [np.abs(copy - copies[0]).max() for copy in copies]
+        spread = max(spread, *map(float, differences))
     return spread if np.isfinite(spread) else float("inf")
 
 

@@ -55,7 +55,8 @@ def verify(
             directly. Default: the data that `build` returns, or the function
             `data` of its module.
         replica_counts: Sequence of integers of at least 2, numbers of replicas
-            to compare with one device.
+            to compare with one device; for a program that sets a
+            `keras.distribution`, of the devices that `list_devices()` lists.
         steps: Integer, steps to train. Defaults to 5.
         global_batch_size: Integer, rows of a batch of arrays. Default: at most
             26, chosen for uneven shares.

@@ -149,6 +149,25 @@ def layer_that_asks_for_devices():
     return net(layers.Dense(4), ByDevices(name="scaled"))
 
 
+def on_a_mesh():
+    """Sets a distribution, of columns and then rows, of four devices."""
+    devices = keras.distribution.list_devices("cpu")[:4]
+    mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"), devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[".*dense(_\\d+)?/kernel"] = (None, "model")
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch"
+        )
+    )
+    return net(layers.Dense(4), metrics=["mae"])
+
+
+def layer_that_asks_for_a_mesh():
+    on_a_mesh()
+    return layer_that_asks_for_devices()
+
+
 class ScalesByDevices(ScalesByItself):
     """Takes its gradients for those of a share."""
 

@@ -12,9 +12,9 @@ import keras
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify import parity_report, runs, verification
+from kerasmgpu.verify import parity_report, runs, training, verification
 from kerasmgpu.verify.outcome import Outcome
-from kerasmgpu.verify.training import train
+from tests.verify import programs
 
 
 class InProcess:
@@ -30,9 +30,10 @@ class InProcess:
             "steps": 5,
             "global_batch_size": None,
             "float64": False,
-            "strategy": {"min_shard_bytes": 0},
             "seed": 7,
             "start": None,
+            "devices": 2,
+            "sets_distribution": False,
             **job,
         }
 
@@ -44,7 +45,9 @@ class InProcess:
         job = {**self.job, "num_replicas": num_replicas, "perturb": perturb}
         phases = []
         try:
-            facts = train({**job, "folder": str(folder)}, tell=phases.append)
+            facts = training.train(
+                {**job, "folder": str(folder)}, tell=phases.append
+            )
         except ZeroDivisionError as error:  # As `verify.child` does.
             raise InputError(f"{phases[-1]} raised {error}") from error
         # As through a file, which makes lists of tuples.
@@ -56,7 +59,8 @@ def verify(tmp_path_factory):
     """Function that compares a program's runs, once for all tests."""
 
     @functools.cache
-    def verify(build, replica_counts=(2,), **job):
+    def verify(build, replica_counts=(2,), shard=None, **job):
+        job["strategy"] = {"shard": shard, "min_shard_bytes": 0}
         in_process = InProcess(tmp_path_factory.mktemp("runs"), build, **job)
         return runs.compare_all(
             in_process, replica_counts, None, lambda line: None
@@ -114,6 +118,43 @@ def test_layer_that_asks_for_devices(verify):
     assert run["first_layer"] == "scaled"
     assert "layer 'scaled' gives another result" in cause
     assert "the number of devices" in cause
+
+
+def test_a_mesh_is_compared_and_named(verify, capsys):
+    result = verify("on_a_mesh", replica_counts=(4,))
+    parity_report.print_tables(result)
+    shown = capsys.readouterr().out
+    assert "mesh batch=2, model=2" in shown
+    assert "IN PARITY" in shown
+    (run,) = result["runs"]
+    assert run["mesh"] == {"batch": 2, "model": 2}
+
+
+def test_a_fault_on_a_mesh_is_found(verify, capsys):
+    result = verify("layer_that_asks_for_a_mesh", replica_counts=(4,))
+    run, _ = only_cause(result, 4)
+    assert run["first_layer"] == "scaled"
+    parity_report.print_tables(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "OUT OF PARITY with mesh batch=2, model=2." in shown
+
+
+def test_a_mesh_divides_what_it_says_and_nothing_else(verify):
+    message = "says what is divided. Received: shard='weights'"
+    with pytest.raises(InputError, match=message):
+        verify("on_a_mesh", replica_counts=(4,), shard="weights")
+
+
+def test_copies_of_a_part_are_compared():
+    programs.on_a_mesh()
+    layer = keras.layers.Dense(4, name="dense")
+    layer.build((None, 6))
+    assert training._spread(layer.kernel) == 0
+    first, *_ = layer.kernel.value.copies_of_parts()
+    assert len(first) == 2
+    first[1].assign_add([[0.5, 0]] * 6)
+    assert training._spread(layer.kernel) == 0.5
+    keras.distribution.set_distribution(None)
 
 
 def test_step_that_asks_for_devices(verify):

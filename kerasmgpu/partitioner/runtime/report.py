@@ -1,11 +1,13 @@
 """Reports and logs how a program was partitioned, in figures."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
@@ -335,8 +337,10 @@ def part_of(name: str) -> str:
         scope
         for scope in name.split("/")[:-1]
         if scope not in ("gradient_tape", "while", "gradients", "cond")
+        # An operation's own name, as in "adam/Sub_2/ReadVariableOp".
+        and not hasattr(tf.raw_ops, re.sub(r"_\d+$", "", scope))
     ]
-    if not scopes or scopes[0][0].isupper():  # An operation's own name.
+    if not scopes:
         return "the step itself"
     return scopes[min(1, len(scopes) - 1)]
 

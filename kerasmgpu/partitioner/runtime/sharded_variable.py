@@ -366,6 +366,18 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                 "first one only."
             ) from error
 
+    def copies_of_parts(self) -> list[list[tf.Variable]]:
+        """Returns this process's copies of each part: one on a single axis."""
+        copies: dict[tuple[int, ...], list[tf.Variable]] = {}
+        for place, part in enumerate(self.parts):
+            where = tuple(
+                self._mesh.position(place, over)
+                for over, axis in enumerate(self.shard_axes)
+                if axis is not None
+            )
+            copies.setdefault(where, []).append(part)
+        return list(copies.values())
+
     @property
     def _mesh(self) -> Mesh:
         mesh: Mesh = self.extended._container_strategy().replicas.mesh
