@@ -27,10 +27,13 @@ UNITS = 1500
 def run(strategy, kind, folder):
     """States and histories of a run without a break, and of one with.
 
-    With the kind `"sharded"`, of checkpoints that all workers write.
+    With the kind `"sharded"`, of checkpoints that all workers write; with
+    `"unshared"`, what `without_a_folder` returns.
     """
     from tests.callbacks.checkpoints import runs
 
+    if kind == "unshared":
+        return without_a_folder(strategy, folder)
     shard = strategy(shard="weights", min_shard_bytes=0)
     is_sharded = kind == "sharded"
 
@@ -54,6 +57,46 @@ def run(strategy, kind, folder):
         return whole, train("cut")
     finally:
         workers._PIECE = piece
+
+
+def without_a_folder(strategy, folder):
+    """What runs say whose workers have no folder together, or no space.
+
+    Returns:
+        Errors: with a folder each, and if the second worker can't write its
+        part. Then the names that each worker finds in its folder, if it is not
+        said how checkpoints are written.
+    """
+    from kerasmgpu.callbacks.checkpoints import saving
+    from kerasmgpu.callbacks.checkpoints.folder import Folder
+    from tests.callbacks.checkpoints import runs
+
+    strategy = strategy(shard="weights", min_shard_bytes=0)
+    index = workers.index(strategy)
+
+    def train(path, sharded):
+        model = runs.build(strategy, "adam")
+        try:
+            runs.train(model, runs.arrays(), path, epochs=1, sharded=sharded)
+        except kerasmgpu.InputError as error:
+            return str(error)
+        return sorted(entry.name for entry in path.iterdir())
+
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device")
+
+    own, write_part = folder / f"worker-{index}", Folder.write_part
+    own.mkdir()
+    found = [train(own, sharded=True)]
+    if index == 1:
+        Folder.write_part = refuse
+    smallest, saving.SHARDED_BYTES = saving.SHARDED_BYTES, 1
+    try:
+        found.append(train(folder / "shared", sharded=None))
+        found.append(train(own, sharded=None))
+        return found
+    finally:
+        Folder.write_part, saving.SHARDED_BYTES = write_part, smallest
 
 
 def main(kind, folder):

@@ -57,6 +57,20 @@ def test_workers_write_their_own_parts(job):
             np.testing.assert_array_equal(array, other)
 
 
+@pytest.mark.job_case(2, 1, "resume unshared")
+def test_all_workers_say_that_a_part_is_missing(job):
+    first, second = job.workers
+    for refused, _, _ in job.workers:
+        assert "and workers 1, which don't see the files of worker 0" in refused
+    assert "by worker 1, which says why" in first[1]
+    assert "No space left on device" in second[1]
+    names = [entry.name for entry in (job.files / "shared").iterdir()]
+    assert names == [".tmp-checkpoint-000001-000000000"]
+    # By default the first worker then writes all.
+    assert (first[2], second[2]) == (["checkpoint-000001-000000000.npz"], [])
+    assert any("is not shared with workers 1" in line for line in job.lines)
+
+
 def test_no_worker_holds_the_whole_checkpoint(tmp_path):
     launch("save", tmp_path)
     (file,) = tmp_path.iterdir()
