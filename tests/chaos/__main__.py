@@ -1,6 +1,7 @@
 """The fault campaign.
 
     python -m tests.chaos --num_faults=20 --seed=0
+    python -m tests.chaos --num_faults=20 --sharded --only=kill_in_a_save
 
 Prints a table for docs/checkpoints.md; exit status 0 only if every job ended
 by itself with the weights of the run to which nothing happened.
@@ -20,22 +21,29 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--num_faults", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sharded", action="store_true")
+    parser.add_argument("--only", help="Name of one fault.")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     kinds = list(faults.FAULTS)
-    if not faults.can_mount():
+    if arguments.only:
+        kinds = [getattr(faults, arguments.only)]
+    if faults.fill_the_disk in kinds and not faults.can_mount():
         print("No small disks without root: no fault fills one.")
         kinds.remove(faults.fill_the_disk)
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        expected = campaign.quiet_run(folder)
+        sharded = arguments.sharded
+        expected = campaign.quiet_run(folder, sharded)
         print("| | fault | at step | starts | exit status | same weights | s |")
         print("|---|---|---|---|---|---|---|", flush=True)
         for number in range(arguments.num_faults):
             fault = kinds[number % len(kinds)]
             place = folder / str(number)
-            outcome = campaign.strike(fault, place, expected, chance)
+            outcome = campaign.strike(
+                fault, place, expected, chance, sharded=sharded
+            )
             outcomes.append(outcome)
             same = "yes" if outcome.same_weights else "NO"
             print(

@@ -33,10 +33,13 @@ class Outcome:
 class Job:
     """A running job of the campaign's program."""
 
-    def __init__(self, output_dir, checkpoint_dir, epochs=EPOCHS):
+    def __init__(
+        self, output_dir, checkpoint_dir, epochs=EPOCHS, sharded=False
+    ):
         self.output_dir = pathlib.Path(output_dir)
         self.checkpoint_dir = pathlib.Path(checkpoint_dir)
         self.num_workers = 2
+        self.sharded = sharded
         self.output_dir.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "kerasmgpu.launch"]
         command += [f"--num_workers={self.num_workers}", "--max_restarts=5"]
@@ -48,6 +51,7 @@ class Job:
                 str(self.output_dir),
                 str(self.checkpoint_dir),
                 str(epochs),
+                *(["sharded"] if sharded else []),
             ],
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -98,16 +102,17 @@ class Job:
             return [arrays[name] for name in arrays.files]
 
 
-def quiet_run(folder):
+def quiet_run(folder, sharded=False):
     """Weights of the job to which nothing happens."""
-    job = Job(folder / "quiet", folder / "quiet" / "checkpoints")
+    quiet = folder / "quiet"
+    job = Job(quiet, quiet / "checkpoints", sharded=sharded)
     status = job.end()
     if status:
         raise RuntimeError((job.output_dir / "log.txt").read_text())
     return job.weights()
 
 
-def strike(fault, folder, expected, random, epochs=EPOCHS):
+def strike(fault, folder, expected, random, epochs=EPOCHS, sharded=False):
     """Runs a job, lets the fault happen at a random step, and looks.
 
     Args:
@@ -116,13 +121,14 @@ def strike(fault, folder, expected, random, epochs=EPOCHS):
         expected: Weights of the quiet run.
         random: `random.Random` that chooses the moment and the victim.
         epochs: Integer, the length of the job, and of the quiet run.
+        sharded: Boolean, whether each worker writes its part.
     """
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
         checkpoints = folder / "checkpoints"
         if fault is faults.fill_the_disk:
             stack.enter_context(faults.SmallDisk(checkpoints))
-        job = Job(folder, checkpoints, epochs)
+        job = Job(folder, checkpoints, epochs, sharded)
         num_steps = epochs * STEPS_PER_EPOCH
         job.wait_for_step(random.randrange(1, num_steps * 9 // 10))
         step = job.step()

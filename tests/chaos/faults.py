@@ -16,13 +16,14 @@ def kill_a_worker(job, random):
 
 
 def kill_in_a_save(job, random):
-    """kill -9 of the first worker while it writes a checkpoint."""
+    """kill -9 of a worker while it writes a checkpoint, or its part of one."""
     deadline = time.monotonic() + 30
     while not job.is_saving():
         if time.monotonic() > deadline:
             raise TimeoutError("no checkpoint was being written for 30 s")
-    job.kill(0, signal.SIGKILL)
-    return "kill -9 worker 0 in a save"
+    victim = random.randrange(job.num_workers) if job.sharded else 0
+    job.kill(victim, signal.SIGKILL)
+    return f"kill -9 worker {victim} in a save"
 
 
 def terminate_a_worker(job, random):

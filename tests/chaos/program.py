@@ -1,7 +1,7 @@
 """The worker of the campaign: trains with checkpoints, keeps the weights.
 
     python -m kerasmgpu.launch --num_workers=2 -- \
-        -m tests.chaos.program OUTPUT_DIR CHECKPOINT_DIR [EPOCHS]
+        -m tests.chaos.program OUTPUT_DIR CHECKPOINT_DIR [EPOCHS [sharded]]
 """
 
 import os
@@ -21,10 +21,10 @@ STEPS_PER_EPOCH = 15
 NUM_STEPS = EPOCHS * STEPS_PER_EPOCH
 
 
-def main(output_dir, checkpoint_dir, epochs=EPOCHS):
+def main(output_dir, checkpoint_dir, epochs=EPOCHS, sharded=""):
     """Trains epochs of 15 steps; writes and returns the weights."""
     output_dir = pathlib.Path(output_dir)
-    strategy = kerasmgpu.strategy()
+    strategy = kerasmgpu.strategy(shard="weights" if sharded else None)
     import keras
 
     index = 0 if workers.is_first(strategy) else 1
@@ -62,14 +62,17 @@ def main(output_dir, checkpoint_dir, epochs=EPOCHS):
         verbose=0,
         callbacks=[
             Pace(),
-            kerasmgpu.callbacks.Checkpoint(checkpoint_dir, every_steps=7),
+            kerasmgpu.callbacks.Checkpoint(
+                checkpoint_dir, every_steps=7, sharded=bool(sharded)
+            ),
         ],
     )
+    weights = model.get_weights()
     if workers.is_first(strategy):
         temporary = output_dir / "weights.tmp.npz"
-        np.savez(temporary, *model.get_weights())
+        np.savez(temporary, *weights)
         os.replace(temporary, output_dir / "weights.npz")
-    return model.get_weights()
+    return weights
 
 
 if __name__ == "__main__":
