@@ -33,7 +33,7 @@ def measured(strategy, call):
         which its memory grew at most.
     """
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # The peak anew.
-    before, start = _mebibytes("VmRSS"), 0.0
+    before = _mebibytes("VmRSS")
     workers.any_of(strategy, False)
     start = time.perf_counter()
     call()

@@ -28,10 +28,13 @@ def run(strategy, kind, folder):
     """States and histories of a run without a break, and of one with.
 
     With the kind `"sharded"`, of checkpoints that all workers write; with
-    `"unshared"`, what `without_a_folder` returns.
+    `"unshared"`, what `without_a_folder` returns; with `"mesh"`, `on_meshes`.
     """
     from tests.callbacks.checkpoints import runs
 
+    if kind == "mesh":
+        strategy()
+        return on_meshes(folder)
     if kind == "unshared":
         return without_a_folder(strategy, folder)
     shard = strategy(shard="weights", min_shard_bytes=0)
@@ -57,6 +60,24 @@ def run(strategy, kind, folder):
         return whole, train("cut")
     finally:
         workers._PIECE = piece
+
+
+def on_meshes(folder):
+    """States of a run on a mesh of 2 x 2, and restored on one of 4 x 1."""
+    import keras
+
+    from tests.callbacks.checkpoints import runs
+
+    try:
+        keras.distribution.set_distribution(runs.on_mesh(2, 2))
+        model = runs.build(None, "adam", jit_compile=False)
+        runs.train(model, runs.arrays(), folder, epochs=1, sharded=True)
+        expected = runs.state(model)
+        keras.distribution.set_distribution(runs.on_mesh(4, 1))
+        model = runs.build(None, "adam", jit_compile=False)
+        return expected, runs.restored(model, folder)
+    finally:
+        keras.distribution.set_distribution(None)
 
 
 def without_a_folder(strategy, folder):

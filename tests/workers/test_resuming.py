@@ -37,6 +37,13 @@ def require_same(job):
             np.testing.assert_array_equal(array, other)
 
 
+def require_restored(directory, expected, strategy):
+    """Raises unless the newest checkpoint has the expected state."""
+    state = runs.restored(runs.build(strategy, "adam"), directory)
+    for array, other in zip(state, expected, strict=True):
+        np.testing.assert_array_equal(array, other)
+
+
 @pytest.mark.job_case(2, 1, "resume")
 def test_in_the_middle_of_an_epoch_bit_for_bit(job):
     require_same(job)
@@ -51,10 +58,15 @@ def test_workers_write_their_own_parts(job):
     assert min(sizes) > 0.3 * max(sizes), sizes
     expected = job.workers[0][0][0]
     for strategy in (None, mirrored(3, "weights")):
-        model = runs.build(strategy, "adam")
-        state = runs.restored(model, newest.parent, newest.name)
+        require_restored(newest.parent, expected, strategy)
+
+
+@pytest.mark.job_case(2, 2, "resume mesh")
+def test_workers_change_their_mesh(job):
+    for expected, state in job.workers:
         for array, other in zip(state, expected, strict=True):
             np.testing.assert_array_equal(array, other)
+    require_restored(job.files, expected, None)
 
 
 @pytest.mark.job_case(2, 1, "resume unshared")

@@ -7,6 +7,7 @@ no checkpoint, whichever worker is killed.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import math
 import pathlib
@@ -75,6 +76,7 @@ class Saver:
         self.check(strategy, wait=True)
         arrays = [piece.array for piece in snapshot.pieces]
         folder, manifest = self._folder, snapshot.manifest
+        extra = snapshot.extra  # Alone: `commit` must not keep the pieces.
         if snapshot.is_sharded:
             num, index = workers.count(strategy), workers.index(strategy)
             pieces = [
@@ -86,11 +88,18 @@ class Saver:
                 folder.write_part(name, index, pieces, arrays)
 
             def commit() -> None:
-                folder.commit(name, num, manifest, snapshot.extra, best)
+                folder.commit(name, num, manifest, extra, best)
 
-            self._part = _Part(_started(write_part), commit)
+            def write_all() -> None:
+                write_part()
+                commit()
+
+            if num == 1:
+                self._writing = _started(write_all)
+            else:
+                self._part = _Part(_started(write_part), commit)
         elif workers.is_first(strategy):
-            arrays += snapshot.extra
+            arrays += extra
             self._writing = _started(
                 lambda: folder.write(name, manifest, arrays, best=best)
             )
@@ -225,10 +234,11 @@ def _without(strategy: tf.distribute.Strategy, path: pathlib.Path) -> list[int]:
     """Returns the workers that don't see the first one's files; collective."""
     if workers.count(strategy) == 1:
         return []
-    with tempfile.TemporaryDirectory() as own:
-        place = path if workers.is_first(strategy) else own
-        with tempfile.NamedTemporaryFile(dir=place, prefix=TEMPORARY) as file:
-            name = pathlib.Path(file.name).name.encode()
-            seen = path / workers.broadcast(strategy, name).decode()
-            found = workers.gather(strategy, [seen.exists()])[:, 0]
+    with contextlib.ExitStack() as stack:
+        name = b""
+        if workers.is_first(strategy):
+            file = tempfile.NamedTemporaryFile(dir=path, prefix=TEMPORARY)
+            name = pathlib.Path(stack.enter_context(file).name).name.encode()
+        seen = path / workers.broadcast(strategy, name).decode()
+        found = workers.gather(strategy, [seen.exists()])[:, 0]
     return [worker for worker, sees in enumerate(found) if not sees]

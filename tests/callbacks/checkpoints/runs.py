@@ -55,6 +55,18 @@ def build(strategy=None, optimizer=None, **compile_arguments):
     return model
 
 
+def on_mesh(*shape):
+    """A `ModelParallel` on so many devices, with shards of uneven sizes."""
+    devices = keras.distribution.list_devices()[: int(np.prod(shape))]
+    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[".*dense.*/kernel"] = ("batch", "model")
+    layouts[".*dense.*/bias"] = ("model",)
+    return keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name="batch"
+    )
+
+
 def build_eager():
     """One layer whose steps are quick, since nothing is traced."""
     keras.utils.set_random_seed(7)

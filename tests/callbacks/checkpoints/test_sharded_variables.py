@@ -11,7 +11,6 @@ from kerasmgpu.callbacks import Checkpoint
 from kerasmgpu.callbacks.checkpoints import restoring, stored
 from kerasmgpu.callbacks.checkpoints.folder import Folder
 from tests.callbacks.checkpoints import runs
-from tests.devices import device_names
 from tests.strategies.sharded import mirrored
 
 
@@ -58,25 +57,13 @@ def test_continues_in_the_middle_of_an_epoch(tmp_path, before, after, is_exact):
         np.testing.assert_allclose(history.history[name], values, rtol=1e-4)
 
 
-def on_mesh(*shape):
-    """A `ModelParallel` on so many logical devices, with uneven shards."""
-    devices = [name.lower() for name in device_names(int(np.prod(shape)))]
-    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
-    layouts = keras.distribution.LayoutMap(mesh)
-    layouts[".*dense.*/kernel"] = ("batch", "model")
-    layouts[".*dense.*/bias"] = ("model",)
-    return keras.distribution.ModelParallel(
-        layout_map=layouts, batch_dim_name="batch"
-    )
-
-
 @pytest.fixture
 def on():
     """Builds a model in a setting of `build`, or on a mesh of some shape."""
 
     def built(setting):
         if setting[1:] and isinstance(setting[1], int):
-            keras.distribution.set_distribution(on_mesh(*setting))
+            keras.distribution.set_distribution(runs.on_mesh(*setting))
             return runs.build(None, "adam", jit_compile=False)
         keras.distribution.set_distribution(None)
         return build(setting, "adam")  # Averages become weights at the end.
