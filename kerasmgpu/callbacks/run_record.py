@@ -121,9 +121,20 @@ class RunRecord(MeasuringCallback):
             files.facts["global_batch_size"] = rows
             written = getattr(self.model.train_function, "written", None)
             if written is not None:
-                files.facts["sent_per_step"] = traffic.sent(written, rows)
+                sent = traffic.sent(written, rows)
+                files.facts["sent_per_step"] = self._along(sent)
                 files.facts["layers"] = self._layers(written, rows)
             self._write_facts()
+
+    def _along(self, sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns what replicas send, with names of mesh axes if several."""
+        layouts = self.measurement.strategy.layouts
+        names = layouts.axis_names if layouts else ()
+        for one in sent:
+            number = one.pop("axis")
+            if names:
+                one["axis"] = names[number]
+        return sent
 
     def _layers(self, written: Any, rows: int) -> list[dict[str, Any]]:
         """Returns the entry of `run.json` on what each layer costs."""
@@ -310,6 +321,11 @@ def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
         for name in ("batch_norm", "shard", "micro_batches"):
             value = getattr(strategy, name)
             arguments[name] = getattr(value, "__name__", value)
+        if layouts := strategy.layouts:
+            arguments["mesh"] = layouts.mesh
+            arguments["row_shares"] = layouts.num_row_shares
+            if layouts.divides_variables:
+                arguments["shard"] = "layout"
     return {
         "replicas": strategy.num_replicas_in_sync,
         "workers": workers.count(strategy),

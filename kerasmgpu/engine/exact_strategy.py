@@ -30,6 +30,7 @@ class ExactStrategy(Protocol):
         min_shard_bytes: Bytes of the smallest variable that is divided.
         distribution: The `keras.distribution.Distribution` that lays out
             variables, or `None`.
+        layouts: Its `strategies.layouts.Layouts`, or `None`.
         extended: A `OneDevice`, TensorFlow's engine.
     """
 
@@ -38,6 +39,7 @@ class ExactStrategy(Protocol):
     shard: str | Callable[..., Any] | None
     min_shard_bytes: int
     distribution: Any
+    layouts: Any
     extended: Any
     num_replicas_in_sync: int
 

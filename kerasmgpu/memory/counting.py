@@ -84,9 +84,7 @@ def settings(
     shares, may_split = num_replicas, True
     if not isinstance(shard, str):
         layouts = layouts_of(shard, num_workers)
-        may_split = layouts.divides_rows
-        shares = layouts.axes[0] if layouts.axes else num_replicas
-        shares = shares if may_split else 1
+        may_split, shares = layouts.divides_rows, layouts.num_row_shares
     rows = step.rows
     if job["batch_size_per_replica"] is not None:
         rows = job["batch_size_per_replica"] * shares
@@ -124,8 +122,7 @@ def _row(
     """Returns the report's row of one setting; see `settings`."""
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
-    from kerasmgpu.strategies.distributions import mesh_of
-    from kerasmgpu.strategies.layouts import layouts_of
+    from kerasmgpu.strategies.layouts import layouts_of, mesh_of
 
     name, mesh, division = shard, None, shard
     if not isinstance(shard, str):

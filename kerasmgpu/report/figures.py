@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kerasmgpu import replica_arithmetic
+from kerasmgpu.commands import reports
 from kerasmgpu.hardware.gpu import NOT_SLOWED
 from kerasmgpu.report import units
 from kerasmgpu.report.run_files import Record, Run, number
@@ -92,11 +93,16 @@ def settings(run: Run) -> dict[str, str]:
     rows = facts.get("global_batch_size")
     found["rows per step"] = rows
     if rows:
-        found["rows per replica and step"] = rows / run.replicas
+        shares = facts.get("strategy", {}).get("row_shares", run.replicas)
+        found["rows per replica and step"] = rows / shares
     for name in _PLAIN_FACTS:
         found[name.replace("_", " ")] = facts.get(name)
     found["devices"] = device_names(facts.get("devices", ())) or None
-    for name, value in facts.get("strategy", {}).items():
+    strategy = dict(facts.get("strategy", {}))
+    strategy.pop("row_shares", None)
+    if isinstance(strategy.get("mesh"), dict):
+        strategy["mesh"] = reports.mesh_text(strategy["mesh"])
+    for name, value in strategy.items():
         found["strategy" if name == "name" else name.replace("_", " ")] = value
     found |= facts.get("versions", {})
     found |= {f"--{name}": value for name, value in run.flags.items()}
@@ -164,7 +170,8 @@ def sent(run: Run) -> dict[str, float]:
     sums: dict[str, float] = {}
     for one in run.facts["sent_per_step"] if run.replicas > 1 else ():
         kind = str(one.get("kind")).replace("_", "-")
-        name = f"{one.get('purpose')}, {kind}"
+        along = f" along {one['axis']}" if "axis" in one else ""
+        name = f"{one.get('purpose')}, {kind}{along}"
         sums[name] = sums.get(name, 0.0) + sum(finite([one.get("bytes")]))
     return sums
 

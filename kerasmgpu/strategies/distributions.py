@@ -39,14 +39,6 @@ def strategy_of(distribution: Distribution) -> Any:
     return getattr(distribution, _ATTRIBUTE)
 
 
-def mesh_of(distribution: Distribution | None) -> dict[str, int] | None:
-    """Returns the sizes of a distribution's mesh axes by name, for reports."""
-    if distribution is None:
-        return None
-    mesh = distribution.device_mesh
-    return dict(zip(mesh.axis_names, map(int, mesh.shape)))
-
-
 def follow(distribution: Distribution | None) -> None:
     """Enters the strategy of a distribution, and leaves the one before.
 

@@ -101,7 +101,8 @@ class ExactSteps(_Strategy):
     distribution: Any = None
     """The `keras.distribution.Distribution` that lays out variables, or `None`."""
 
-    _layouts: Layouts | None = None
+    layouts: Layouts | None = None
+    """How it does; `None` without one."""
 
     compute_time: ComputeTime | None = None
 
@@ -163,7 +164,7 @@ class ExactSteps(_Strategy):
 
     def lay_out(self, layouts: Layouts) -> None:
         """Divides rows and new variables as `layouts` say."""
-        self._layouts = layouts
+        self.layouts = layouts
         self.distribution = layouts.distribution
         self.divides_rows = layouts.divides_rows
         if layouts.divides_variables:
@@ -172,8 +173,8 @@ class ExactSteps(_Strategy):
 
     def check_layouts(self, model: keras.Model) -> None:
         """Warns of keys of the layout map that match nothing in a model."""
-        if self._layouts is not None:
-            self._layouts.check(model)
+        if self.layouts is not None:
+            self.layouts.check(model)
 
     # Workers -----------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class ExactSteps(_Strategy):
             workers.index(self),
             self.num_workers,
             divides_rows=self.divides_rows,
-            axes=self._layouts.axes if self._layouts else (),
+            axes=self.layouts.axes if self.layouts else (),
         )
         all_gather = functools.partial(workers.gather, self)
         repeats = self.num_workers > 1 and self.micro_batches == "auto"

@@ -91,6 +91,23 @@ class Layouts(Sharding):
             else:
                 self._keep_axes(rows)
 
+    @property
+    def mesh(self) -> dict[str, int]:
+        """Sizes of the distribution's mesh axes by name."""
+        return mesh_of(self.distribution) or {}
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """Names of `axes`; empty for one axis."""
+        return tuple(self._names) if self.axes else ()
+
+    @property
+    def num_row_shares(self) -> int:
+        """Number of parts into which a batch is divided by rows."""
+        if not self.divides_rows:
+            return 1
+        return self.axes[0] if self.axes else len(self.devices)
+
     def _size(self, axis: str | None) -> int:
         return 1 if axis is None else self._sizes[axis]
 
@@ -194,6 +211,14 @@ class Layouts(Sharding):
         self._checked = True
         for line in lines:
             logging.warning("kerasmgpu: %s", line)
+
+
+def mesh_of(distribution: Distribution | None) -> dict[str, int] | None:
+    """Returns the sizes of a distribution's mesh axes by name, for reports."""
+    if distribution is None:
+        return None
+    mesh = distribution.device_mesh
+    return dict(zip(mesh.axis_names, map(int, mesh.shape)))
 
 
 def layouts_of(

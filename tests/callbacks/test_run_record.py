@@ -159,6 +159,42 @@ def test_sharded_variables_count_by_their_parts(tmp_path):
     assert "sharded variables" in purposes
 
 
+def test_what_is_sent_along_each_axis_of_a_mesh(tmp_path):
+    mesh = keras.distribution.DeviceMesh(
+        (2, 2), ("batch", "model"), device_names(4)
+    )
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[".*up/kernel"], layouts[".*up/bias"] = (None, "model"), ("model",)
+    layouts[".*down/kernel"] = ("model", None)
+    made = keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name="batch"
+    )
+    sizes = {"before": 6, "up": 4, "down": 2}
+    with kerasmgpu.strategy(distribution=made).scope():
+        stack = [keras.layers.Dense(n, name=k) for k, n in sizes.items()]
+        model = keras.Sequential([keras.Input((6,)), *stack])
+        model.compile("sgd", "mse")
+    fit(model, tmp_path / "run", epochs=1)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    sent = {
+        (one["purpose"], one["axis"]): one["bytes"]
+        for one in facts["sent_per_step"]
+        if one["purpose"] != "loss and metrics"
+    }
+    weights = (6 * 6 + 6) + (6 * 2 + 2) + (2 * 2 + 2)
+    assert sent == {
+        ("gradients", "batch"): 4 * weights,
+        # Of four rows: outputs of "down", and the gradient of inputs of "up".
+        ("activations", "model"): 4 * 4 * 2,
+        ("gradients of activations", "model"): 4 * 4 * 6,
+    }
+    assert facts["strategy"]["mesh"] == {"batch": 2, "model": 2}
+    found = parse(
+        page.render(run_files.read([tmp_path / "run"]), datetime.datetime.now())
+    ).text
+    assert "batch=2, model=2" in found
+
+
 def test_a_run_that_goes_on_replaces_later_epochs(tmp_path):
     model = build()
     fit(model, tmp_path, epochs=3)

@@ -34,21 +34,32 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
 
     Returns:
         List of dictionaries: `"kind"` (`"all_reduce"`), `"purpose"`
-        (`"gradients"`) and `"bytes"` of the whole tensors, most bytes first.
-        Communication inside a loop counts once.
+        (`"gradients"`), `"axis"`, the number of the mesh axis, and `"bytes"` of
+        the whole tensors, most bytes first. Communication inside a loop counts
+        once.
     """
-    found: Counter[tuple[str, str]] = Counter()
+    found: Counter[tuple[str, str, int]] = Counter()
+    mesh = written.lowered.mesh
     for one, times in communication(written):
-        for tensor in one.sizes(written.lowered.mesh):
-            key = one.name.partition(".")[0], _purpose(one, tensor)
+        divides_rows = mesh.divides_rows and one.axis == 0
+        for tensor in one.sizes(mesh):
+            purpose = _purpose(one, tensor, divides_rows)
+            key = one.name.partition(".")[0], purpose, one.axis
             found[key] += bytes_of(tensor, rows) * times
     return [
-        {"kind": kind, "purpose": purpose, "bytes": size}
-        for (kind, purpose), size in found.most_common()
+        {"kind": kind, "purpose": purpose, "axis": axis, "bytes": size}
+        for (kind, purpose, axis), size in found.most_common()
     ]
 
 
-def _purpose(one: Communication, sent: Sent) -> str:
+def _purpose(one: Communication, sent: Sent, divides_rows: bool) -> str:
+    """Returns what a collective is for.
+
+    Args:
+        one: The collective.
+        sent: What it sends.
+        divides_rows: Whether its mesh axis divides rows.
+    """
     tensor = sent[0]
     if isinstance(one, GatherCounts):
         return "numbers of rows"
@@ -58,10 +69,16 @@ def _purpose(one: Communication, sent: Sent) -> str:
         one.inputs[0].placement[one.axis]
     ):
         return "sharded variables"
-    if tensor.node.name.startswith(_BACKWARD):
+    # An optimizer's product with the learning rate is summed in its place.
+    behind = tensor.node.inputs if tensor.shape != () else ()
+    nodes = [tensor.node, *(one.node for one in behind)]
+    is_backward = any(node.name.startswith(_BACKWARD) for node in nodes)
+    if is_backward and divides_rows:
         return "gradients"
+    if is_backward:
+        return "gradients of activations"
     if part_of(tensor.node.name) == "the step itself":
         return "loss and metrics"
-    if tensor.shape is not None and are_integers(tensor.shape):
+    if divides_rows and tensor.shape is not None and are_integers(tensor.shape):
         return "statistics of batches"
     return "activations"
