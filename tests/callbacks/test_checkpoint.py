@@ -10,6 +10,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.callbacks.checkpoints import file_format
+from kerasmgpu.callbacks.checkpoints.folder import file_name
 from tests.callbacks.checkpoints import runs
 
 
@@ -280,17 +281,19 @@ def test_resume_false_leaves_a_run_alone(tmp_path):
     assert names(tmp_path) == before
 
 
-@pytest.mark.parametrize("asynchronous", [True, False])
+@pytest.mark.parametrize(
+    "asynchronous, sharded", [(True, False), (False, False), (True, True)]
+)
 def test_a_full_disk_stops_training_and_spoils_nothing(
-    tmp_path, monkeypatch, asynchronous
+    tmp_path, monkeypatch, asynchronous, sharded
 ):
     write = file_format.write
 
-    def full(file, manifest, arrays):
+    def full(file, manifest, arrays, dtypes=None):
         if "000001-000000002" in file.name:
             file.write(b"half")
             raise OSError(28, "No space left on device")
-        write(file, manifest, arrays)
+        write(file, manifest, arrays, dtypes)
 
     monkeypatch.setattr(file_format, "write", full)
     with pytest.raises(kerasmgpu.InputError, match="No space left on device"):
@@ -300,9 +303,10 @@ def test_a_full_disk_stops_training_and_spoils_nothing(
             tmp_path,
             every_steps=2,
             asynchronous=asynchronous,
+            sharded=sharded,
         )
     monkeypatch.undo()
-    assert names(tmp_path)[-1] == "checkpoint-000001-000000000.npz"
+    assert names(tmp_path)[-1] == file_name(1, 0, sharded)
     whole = runs.build_eager()
     expected = runs.train(whole, runs.arrays())
     model = runs.build_eager()
