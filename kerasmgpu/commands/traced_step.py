@@ -9,12 +9,7 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu._keras.steps import Steps
-from kerasmgpu.commands import (
-    batches,
-    references,
-    user_errors,
-    user_models,
-)
+from kerasmgpu.commands import batches, user_models
 from kerasmgpu.engine.devices import make_logical_cpus
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
@@ -101,21 +96,10 @@ def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
     make_logical_cpus(2)
     strategy = MirroredStrategy(["CPU:0", "CPU:1"])
     with noted(job["devices"], job["device_type"], strategy) as note:
-        try:
-            module = references.load(job["build"])
-            with strategy.scope():
-                model, data = user_models.model_and_data(
-                    module, job["build"], job["data"]
-                )
-        except Exception as error:
-            if not note.listed:
-                raise
-            raise InputError(
-                f"{job['build']} raised {user_errors.in_one_line(error)}. It was "
-                f"called with the {job['devices']} devices of {job['flag']}: "
-                "give the number that its mesh needs"
-            ) from error
         with strategy.scope():
+            model, data = user_models.loaded(
+                job["build"], job["data"], note.listed, job["flag"]
+            )
             step = trace_step(model, data, job["global_batch_size"])
     return model, dataclasses.replace(step, distribution=note.distribution)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from kerasmgpu.commands import references
+from kerasmgpu.commands import references, user_errors
 from kerasmgpu.errors import InputError
 
 
@@ -71,3 +71,32 @@ def model_and_data(
             f"{module.__name__}, or pass --data=MODULE:FUNCTION"
         )
     return model, module.data()
+
+
+def loaded(
+    build_name: str, data: str | None, listed: list[str], flag: str
+) -> tuple[keras.Model, Any]:
+    """Imports the user's module, builds the model, and gets its data.
+
+    Args:
+        build_name: String, `"module:function"`.
+        data: See `model_and_data`.
+        listed: Names of imagined devices that the program has asked for; see
+            `strategies.distributions.noted`.
+        flag: String, the flag with their number, for an error.
+
+    Raises:
+        InputError: See `model_and_data`; if the program fails with these
+            devices.
+    """
+    try:
+        module = references.load(build_name)
+        return model_and_data(module, build_name, data)
+    except Exception as error:
+        if not listed:
+            raise
+        raise InputError(
+            f"{build_name} raised {user_errors.in_one_line(error)}. It was "
+            f"called with the {len(set(listed))} devices of {flag}: give the "
+            "number that its mesh needs"
+        ) from error

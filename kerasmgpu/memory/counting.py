@@ -45,7 +45,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             raise InputError(
                 "a keras.distribution says what is divided. Received: "
                 f"shard={', '.join(job['shard'])}, and a program that sets "
-                f"{distribution}; leave shard out"
+                f"{distribution}; call kerasmgpu memory without shard"
             )
         num_replicas = distribution.device_mesh.devices.size
         rows = settings(step, job, num_replicas, distribution)

@@ -21,7 +21,12 @@ from absl import flags
 
 from kerasmgpu.commands import flag_parsing, plots, reports
 from kerasmgpu.commands.command_line import LOADING, start
-from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.errors import (
+    InputError,
+    checked_counts,
+    checked_integer,
+    checked_number,
+)
 from kerasmgpu.memory import device_memory
 from kerasmgpu.plan import published, scaling_prediction, sources, tables
 from kerasmgpu.plan.link_rates import LINKS, link
@@ -78,7 +83,12 @@ def _step(values: flags.FlagValues) -> tuple[Step, Sequence[str]]:
             file=sys.stderr,
             flush=True,
         )
-        measured = sources.from_module(values.module, values.steps)
+        counts = checked_counts(
+            flag_parsing.counts_of_flag(values.replica_counts)
+        )
+        measured = sources.from_module(
+            values.module, values.steps, devices=max(counts)
+        )
     else:
         measured = sources.from_file(
             values["from"].value, values.workload, values.contender

@@ -13,14 +13,16 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     """Trains the model that `build` returns, and measures its step.
 
     Args:
-        job: Dictionary: `"build"`, `"module:function"`, and `"steps"` to
-            measure, after as many to warm up.
+        job: Dictionary: `"build"`, `"module:function"`; `"steps"` to measure,
+            after as many to warm up; and `"devices"`, how many a program with
+            `keras.distribution` finds. The distribution is ignored.
 
     Returns:
         Dictionary of `rows`, `step_seconds` (without waiting for input),
         `host_seconds` (CPU time of the process in a step),
         `input_rows_per_second` (of the data set alone), `parameters`,
-        `device` and `on_cpu`.
+        `device`, `on_cpu` and `mesh`, sizes of the ignored mesh's axes or
+        `None`.
     """
     # Imported here, so that no parent imports TensorFlow.
     import keras
@@ -29,9 +31,13 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     from kerasmgpu.commands.batches import num_rows
     from kerasmgpu.engine import devices
+    from kerasmgpu.strategies.distributions import noted
+    from kerasmgpu.strategies.layouts import mesh_of
 
     (device,), steps = devices.choose(1), job["steps"]
-    model, dataset = _model_and_batches(job["build"])
+    kind, _, _ = device.partition(":")
+    with noted(job["devices"], kind) as note:
+        model, dataset = _model_and_batches(job["build"], note.listed)
     iterator = iter(dataset.repeat())
     largest, most_rows = None, 0
     for _ in range(steps):  # Empties the pipeline's buffers.
@@ -62,6 +68,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "parameters": int(sum(np.prod(w.shape) for w in weights)),
         "device": device,
         "on_cpu": device.startswith("CPU"),
+        "mesh": mesh_of(note.distribution),
     }
 
 
@@ -70,16 +77,15 @@ def _clocks() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
-def _model_and_batches(build: str) -> tuple[Any, Any]:
+def _model_and_batches(build: str, listed: list[str]) -> tuple[Any, Any]:
     """Returns the user's compiled model and a `tf.data.Dataset` of batches."""
     import tensorflow as tf
 
-    from kerasmgpu.commands import references, user_models
+    from kerasmgpu.commands import user_models
     from kerasmgpu.commands.batches import as_nest
     from kerasmgpu.errors import InputError
 
-    module = references.load(build)
-    model, data = user_models.model_and_data(module, build, None)
+    model, data = user_models.loaded(build, None, listed, "--replica_counts")
     if not isinstance(data, tf.data.Dataset):
         if not isinstance(data, (tuple, list)):
             raise InputError(

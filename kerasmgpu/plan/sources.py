@@ -169,7 +169,10 @@ def _from_throughput(
 
 
 def from_module(
-    build: str, steps: int = 20, timeout_seconds: float = 600
+    build: str,
+    steps: int = 20,
+    timeout_seconds: float = 600,
+    devices: int = 1,
 ) -> Measured:
     """Measures the user's model on one replica, in a child process.
 
@@ -178,6 +181,8 @@ def from_module(
             and its data are as for `kerasmgpu.verify`.
         steps: Integer, steps to measure. Defaults to 20.
         timeout_seconds: Float. Defaults to 600.
+        devices: Integer, how many a program with `keras.distribution` finds.
+            Its step is measured on one, without its mesh.
 
     Returns:
         `Measured`.
@@ -188,6 +193,7 @@ def from_module(
     job = {
         **references.job(build, None, "plan.sources.from_module"),
         "steps": checked_integer(steps, "steps", minimum=1),
+        "devices": devices,
     }
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-plan-") as folder:
         result = child_processes.run_job(
@@ -197,6 +203,13 @@ def from_module(
             checked_number(timeout_seconds, "timeout_seconds"),
         )
     notes = [f"measured on {result['device']}, {job['steps']} steps"]
+    if result["mesh"] is not None:
+        notes.append(
+            "the program sets a keras.distribution, which is not predicted: "
+            "these are figures of DataParallel, which divides the rows by all "
+            "devices and sums each gradient once. kerasmgpu memory tells what "
+            "a device of the mesh holds, kerasmgpu.layout_report what it sends"
+        )
     if result["on_cpu"]:
         notes.append(
             "no GPU: compute is the CPU's, and host time, which can't be "

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError
 from kerasmgpu.plan import measuring, sources
 from kerasmgpu.plan.step_time import Step
@@ -173,9 +174,42 @@ def test_data_may_be_a_list_of_arrays(tmp_path):
     path.write_text(
         PROGRAM.partition("def data")[0] + f"def data(): return {arrays}\n"
     )
-    result = measuring.main({"build": f"{path}:build", "steps": 2})
+    job = {"build": f"{path}:build", "steps": 2, "devices": 4}
+    result = measuring.main(job)
     # Batches of 32 rows, as those of `fit`.
     assert result["rows"] == 32
+    assert result["mesh"] is None
+
+
+def test_a_mesh_is_ignored_and_noted(tmp_path, monkeypatch):
+    path = tmp_path / "on_a_mesh.py"
+    distribution = """
+from keras import distribution
+
+mesh = distribution.DeviceMesh(
+    (2, len(distribution.list_devices()) // 2), ("batch", "model")
+)
+layouts = distribution.LayoutMap(mesh)
+layouts[".*kernel"] = ("batch", "model")
+distribution.set_distribution(
+    distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+)
+"""
+    arrays = "np.ones((40, 3)), np.ones((40, 2))"
+    path.write_text(
+        PROGRAM.partition("def data")[0]
+        + f"def data(): return {arrays}\n{distribution}"
+    )
+
+    def run_job(child, job, *_):
+        return measuring.main(job)
+
+    monkeypatch.setattr(child_processes, "run_job", run_job)
+    measured = sources.from_module(f"{path}:build", 2, devices=6)
+    assert measured.step.reduced_bytes == 4 * (3 * 2 + 2)
+    assert any("not predicted" in note for note in measured.notes)
+    with pytest.raises(InputError, match="3 devices of --replica_counts"):
+        sources.from_module(f"{path}:build", 2, devices=3)
 
 
 @pytest.mark.slow
