@@ -40,6 +40,7 @@ _HOMES = {
     "find_batch_size": "kerasmgpu.finders",
     "find_learning_rate": "kerasmgpu.finders",
     "compare_input": "kerasmgpu.strategies.input_speed",
+    "find_layout": "kerasmgpu.strategies.found_layout",
     "layout_report": "kerasmgpu.strategies.layout_report",
     "InputError": "kerasmgpu.errors",
     "global_batch_size": "kerasmgpu.replica_arithmetic",

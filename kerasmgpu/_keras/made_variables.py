@@ -100,6 +100,25 @@ def _init(original: Original, self: Any, *args: Any, **kwargs: Any) -> None:
     original(self, *args, **kwargs)
 
 
+def lay_out(variable: Any, layout: Any) -> None:
+    """Makes the value of a Keras variable anew, laid out in another way.
+
+    Functions that were traced before keep the old value.
+
+    Args:
+        variable: `keras.Variable`, in the scope of whose strategy it runs. If
+            it is divided between workers, all must call it.
+        layout: `keras.distribution.TensorLayout`.
+    """
+    before, value = variable._value, keras.ops.convert_to_numpy(variable)
+    variable._layout = layout
+    variable._initialize(value)
+    # By it, optimizers know the variables that they were built with. That of
+    # copies is their first one's.
+    made = getattr(variable._value, "_primary", variable._value)
+    made._unique_id = before._unique_id
+
+
 def _layout(variable: Any, value: Any) -> NamedSharding | None:
     """Returns the layout of a variable that Keras is creating.
 

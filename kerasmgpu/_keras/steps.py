@@ -248,9 +248,17 @@ class Steps:
             self._partitioned.micro_batches = max(
                 self._strategy.of_each_worker(parts)
             )
-        program = self._partitioned.program(
-            (specification,), in_shares, feed.batch_shapes
-        )
+        given = (specification,), in_shares, feed.batch_shapes
+        program = self._partitioned.program(*given)
+        if self._trains and self._strategy.lay_out_anew(
+            self._model, program, feed.batch_size
+        ):
+            model = self._model
+            model.test_function = model.predict_function = None
+            self._partitioned = self._strategy.partitioned(
+                self._step, model.jit_compile
+            )
+            program = self._partitioned.program(*given)
         names = None
         if not with_logs:
             # Keras reads the epoch's logs from the metrics, unless the step

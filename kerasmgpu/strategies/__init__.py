@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -17,8 +18,10 @@ from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
+from kerasmgpu.strategies.auto_layouts import auto_layouts_of
 from kerasmgpu.strategies.exact_steps import ExactSteps
-from kerasmgpu.strategies.layouts import Distribution, layouts_of
+from kerasmgpu.strategies.found_layout import on_mesh
+from kerasmgpu.strategies.layouts import Distribution, Layouts, layouts_of
 from kerasmgpu.strategies.sharding import Shard
 
 _import_on_use(__name__)
@@ -241,6 +244,9 @@ def strategy(
     xla_cache: str | os.PathLike[str] | bool | None = None,
     distribution: Distribution | None = None,
     strict: bool = False,
+    mesh: Sequence[int] | None = None,
+    layout: str | Mapping[str, Any] | None = None,
+    memory: int | None = None,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -275,6 +281,15 @@ def strategy(
         strict: Boolean, whether the first model that trains raises an
             `InputError` if keys of the distribution's layout map match neither
             a variable nor an output of it. Defaults to `False`: a warning each.
+        mesh: Sizes of the axes of a mesh of the job's first devices, such as
+            `(2, 4)`: rows are divided along the first axis, named `"batch"`,
+            variables along the others, `"model"`. Instead of a `distribution`.
+        layout: `"auto"`, or a dictionary of the keys and values of a
+            `keras.distribution.LayoutMap`. With `"auto"` a layout is searched
+            when a model begins to train, for its first batch; see
+            `kerasmgpu.find_layout`.
+        memory: Integer, bytes that a device has for variables and slots, for
+            `layout="auto"`. Default: no bound.
 
     Returns:
         A `kerasmgpu.MirroredStrategy` or `MultiWorkerMirroredStrategy`.
@@ -289,11 +304,19 @@ def strategy(
     strategy = kerasmgpu.strategy()                    # every GPU
     strategy = kerasmgpu.strategy(num_replicas=2)      # the first two
     strategy = kerasmgpu.strategy(virtual_devices=4)   # no GPU needed
+    strategy = kerasmgpu.strategy(mesh=(2, 4), layout="auto")
     ```
     """
     checked_choice(all_reduce, "all_reduce", ALL_REDUCES)
-    layouts = None
+    layouts: Layouts | None = None
     worker = cluster.from_environment()
+    _check_mesh(mesh, layout, memory, distribution)
+    if mesh is not None:
+        if virtual_devices:
+            device_choice.make_logical_cpus(virtual_devices)
+            virtual_devices = None
+        given = layout if isinstance(layout, Mapping) else {}
+        distribution = on_mesh(mesh, given)
     if distribution is not None:
         if num_replicas or devices or shard:
             raise InputError(
@@ -302,7 +325,11 @@ def strategy(
                 f"shard={shard!r} and {distribution}; leave those out."
             )
         num_workers = 1 if worker is None else worker.num_workers
-        layouts = layouts_of(distribution, num_workers, micro_batches, strict)
+        described = distribution, num_workers, micro_batches
+        if layout == "auto":
+            layouts = auto_layouts_of(*described, memory)
+        else:
+            layouts = layouts_of(*described, strict)
         devices = layouts.devices
         if worker is not None:
             num_replicas, devices = len(devices) // num_workers, None
@@ -339,6 +366,31 @@ def strategy(
         made.lay_out(layouts)
         _say_what_workers_read(made)
     return made
+
+
+def _check_mesh(
+    mesh: Sequence[int] | None,
+    layout: str | Mapping[str, Any] | None,
+    memory: int | None,
+    distribution: Distribution | None,
+) -> None:
+    """Validates the arguments of `strategy` that are about a mesh."""
+    if isinstance(layout, str):
+        checked_choice(layout, "layout", ("auto",))
+    if (mesh is None) != (layout is None) or (
+        mesh is not None and distribution is not None
+    ):
+        raise InputError(
+            "mesh and layout go together, and take the place of a distribution. "
+            f"Received: mesh={mesh!r}, layout={layout!r}, "
+            f"distribution={distribution}; give both, such as mesh=(2, 4), "
+            'layout="auto", or a distribution.'
+        )
+    if memory is not None and layout != "auto":
+        raise InputError(
+            'memory bounds what layout="auto" finds. Received: '
+            f"memory={memory!r}, layout={layout!r}; leave memory out."
+        )
 
 
 def _say_what_workers_read(strategy: ExactSteps) -> None:

@@ -30,8 +30,10 @@ from kerasmgpu.partitioner.runtime.execution import (
 from kerasmgpu.partitioner.runtime.function import Partitioned, joined
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
-from kerasmgpu.replica_arithmetic import checked_shard
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, checked_shard
 from kerasmgpu.strategies import shares
+from kerasmgpu.strategies.auto_layouts import AutoLayouts
+from kerasmgpu.strategies.found_layout import FoundLayout
 from kerasmgpu.strategies.layouts import Layouts
 from kerasmgpu.strategies.sharding import Shard, Sharding
 
@@ -175,6 +177,38 @@ class ExactSteps(_Strategy):
         """Warns of keys of the layout map that match nothing in a model."""
         if self.layouts is not None:
             self.layouts.check(model)
+
+    @property
+    def found_layout(self) -> FoundLayout | None:
+        """The `FoundLayout` of the last model that began to train.
+
+        `None` before, and without `layout="auto"`.
+        """
+        layouts = self._layouts
+        return layouts.found if isinstance(layouts, AutoLayouts) else None
+
+    def lay_out_anew(
+        self, model: keras.Model, program: Program, rows: int | None
+    ) -> bool:
+        """Finds a layout for a model that begins to train, with `"auto"`.
+
+        Args:
+            model: `keras.Model` with all its variables.
+            program: `Program` of its training step.
+            rows: Integer, rows of a global batch; `None` where unknown.
+
+        Returns:
+            Whether its variables have been made anew, which what was traced
+            before doesn't know.
+        """
+        layouts = self._layouts
+        if not isinstance(layouts, AutoLayouts):
+            return False
+        rows = ASSUMED_SIZE if rows is None else rows
+        if not layouts.lay_out(model, program, rows, self):
+            return False
+        self._partitioned_steps.pop(model, None)
+        return True
 
     # Workers -----------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from kerasmgpu._keras import iterators
 from kerasmgpu._keras.layer_costs import LayerCost, layer_costs
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime.program import Program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,27 +105,46 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
     print(report)
     ```
     """
-    strategy = model.distribute_strategy
-    if not is_ours(strategy):
+    checked_model(model, "layout_report")
+    program, rows = prepared_step(model, batch)
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    costs = layer_costs(model, program.written(), rows)
+    return LayoutReport(model.name, replicas, rows, costs)
+
+
+def checked_model(model: keras.Model, name: str) -> None:
+    """Raises an `InputError` if a model's training step can't be planned.
+
+    Args:
+        model: `keras.Model`.
+        name: Name of the function that was called.
+    """
+    if not is_ours(model.distribute_strategy):
         raise InputError(
-            "layout_report is for a model that was built under a strategy of "
+            f"{name} is for a model that was built under a strategy of "
             "kerasmgpu or after keras.distribution.set_distribution. Received: "
             f"model {model.name!r}, which was not"
         )
     if not model.compiled or model.run_eagerly:
         raise InputError(
-            "layout_report counts the compiled training step. Received: model "
+            f"{name} counts the compiled training step. Received: model "
             f"{model.name!r}, which is not compiled or has run_eagerly=True; "
             "call model.compile() without it first"
         )
+
+
+def prepared_step(model: keras.Model, batch: Any) -> tuple[Program, int]:
+    """Traces a model's training step; returns its program, and the rows.
+
+    Args:
+        model: `keras.Model`; see `checked_model`.
+        batch: Arrays of a global batch.
+    """
     given = keras.utils.unpack_x_y_sample_weight(batch)
     rows = len(keras.tree.flatten(given[0])[0])
     feed = iterators.feed_of(model, given, rows)
     model.make_train_function()
-    program = model.train_function.prepare(feed)
-    replicas = strategy.num_replicas_in_sync
-    costs = layer_costs(model, program.written(), rows)
-    return LayoutReport(model.name, replicas, rows, costs)
+    return model.train_function.prepare(feed), rows
 
 
 def _numbers(numbers: Any) -> list[str]:

@@ -243,6 +243,7 @@ class Planner:
         if all(kind == REPLICATED for kind in kinds):
             return (
                 self._generated(node)
+                or self._divided(node)
                 or self._shared(node)
                 or table.replicated(node)
             )
@@ -302,6 +303,33 @@ class Planner:
             return None
         return table.by_label(node, axes, label, sharded)
 
+    def _divided(self, node: Node) -> Plan | None:
+        """Plans a product of whole values that goes into a sharded variable.
+
+        Each replica computes its part of the gradient, as of the weights behind
+        logits that a loss needs whole. `None` if it doesn't go into one.
+        """
+        target = node.outputs and self._scattered.get(node.outputs[0])
+        axes = table.axes_of(node)
+        if (
+            not target
+            or axes is None
+            or Trait.PRODUCT not in record(node.type).traits
+            or self._is_small(node)
+        ):
+            return None
+        label = axes.outputs[0][target.axis]
+        if label is None:
+            return None
+        plan = table.by_label(node, axes, label, target)
+        fits_others = plan and fits(plan, self._others.get(node, ()))
+        return plan if fits_others else None
+
+    def _is_small(self, node: Node) -> bool:
+        """Whether dividing a product of whole values doesn't pay."""
+        largest = max(map(self._cost.elements_of, node.inputs))
+        return largest < LEAST_SHARED
+
     def _shared(self, node: Node) -> Plan | None:
         """Plans a product of whole values, sharded by an axis of unknown size.
 
@@ -316,10 +344,7 @@ class Planner:
         ):
             return None
         axes = table.axes_of(node)
-        if (
-            axes is None
-            or max(map(self._cost.elements_of, node.inputs)) < LEAST_SHARED
-        ):
+        if axes is None or self._is_small(node):
             return None
         for label, size in axes.sizes_of_labels(node):
             if not isinstance(size, int) and label in axes.outputs[0]:
@@ -465,6 +490,7 @@ def plan_mesh(
     cost: CostModel = table.DEFAULT_COST,
     gathers: bool = False,
     num_axes: int = 1,
+    planned: tuple[Plans, ...] = (),
 ) -> tuple[Plans, ...]:
     """Plans a function for a device mesh, one mesh axis after the other.
 
@@ -477,6 +503,7 @@ def plan_mesh(
         cost: The cost model.
         gathers: See `Planner`.
         num_axes: Number of axes of the mesh.
+        planned: Plans of the first axes, if there are any already.
 
     Returns:
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
@@ -484,8 +511,8 @@ def plan_mesh(
     """
     if not placements:  # A function without inputs is replicated.
         return (Planner([], cost, gathers).plan(graph, []),) * num_axes
-    made: list[Plans] = []
-    for axis, kinds in enumerate(zip(*placements)):
+    made = list(planned)
+    for axis, kinds in list(enumerate(zip(*placements)))[len(made) :]:
         planner = Planner(
             _rows_of_kinds(kinds),
             cost,

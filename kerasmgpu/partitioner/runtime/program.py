@@ -36,9 +36,13 @@ from kerasmgpu.partitioner.rules.kinds import (
     Rows,
     Sharded,
 )
+from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.one_device import container, is_sum
-from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.runtime.sharded_variable import (
+    AxesToShard,
+    variable_of,
+)
 from kerasmgpu.partitioner.runtime.tracing import (
     Trace,
     without_garbage_collection,
@@ -131,16 +135,44 @@ class Program:
         self._joins: list[tuple[sizes.Symbol, sizes.Symbol]] = []
         facts.infer(trace.graph, self._joins)
         trace.dump("infer", lambda: graph_text(trace.graph))
-        placements = [self._given[one].placement for one in trace.graph.inputs]
-        cost = self._cost_model(first_batch or [])
-        self.plans = plan_mesh(
-            trace.graph,
-            placements,
-            cost,
-            gathers=replicas.mesh.micro_batches > 1,
-            num_axes=replicas.mesh.num_axes,
-        )
+        self.cost = self._cost_model(first_batch or [])
+        self._plan()
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
+
+    def _plan(self, planned: tuple[Plans, ...] = ()) -> None:
+        """Plans the trace; `planned` are plans of the first mesh axes."""
+        graph, mesh = self.trace.graph, self.replicas.mesh
+        self.plans = plan_mesh(
+            graph,
+            [self._given[one].placement for one in graph.inputs],
+            self.cost,
+            gathers=mesh.micro_batches > 1,
+            num_axes=mesh.num_axes,
+            planned=planned,
+        )
+
+    def laid_out(
+        self,
+        axes_of: Mapping[Tensor, AxesToShard],
+        planned: tuple[Plans, ...] = (),
+    ) -> "Program":
+        """Returns the program for variables that are divided in another way.
+
+        It tells what that would cost, and can't run.
+
+        Args:
+            axes_of: For handles among the captured tensors, the axes of the
+                variable that are divided. Its trace must be `Trace.imagined`
+                with these variables sharded.
+            planned: Plans of the first mesh axes, if they are known.
+        """
+        other = copy.copy(self)
+        other._given = dict(self._given)
+        for tensor, axes in axes_of.items():
+            other._give(tensor, *_kinds_of_axes(tensor, axes))
+        other._written = {}
+        other._plan(planned)
+        return other
 
     def _describe_leaves(self) -> None:
         """Sets kinds and shapes of the arguments."""
@@ -231,13 +263,7 @@ class Program:
             else:
                 continue
             if any(axis is not None for axis in axes):
-                kinds = [
-                    REPLICATED
-                    if axis is None
-                    else _of_variable(tensor.element[axis], axis, over)
-                    for over, axis in enumerate(axes)
-                ]
-                self._give(tensor, *kinds)
+                self._give(tensor, *_kinds_of_axes(tensor, axes))
             self._handles[tensor] = [
                 handle for handle in handles for _ in range(mesh.micro_batches)
             ]
@@ -320,8 +346,8 @@ class Program:
         program = Program(trace, self.replicas, log=self._log)
         return program.written(with_outputs=False)
 
-    def _lowered(
-        self, with_outputs: bool
+    def lowered(
+        self, with_outputs: bool = True
     ) -> tuple[Lowered, dict[Tensor, Value]]:
         """Returns the lowered program, and `{input: value}` as they are passed."""
         outputs = self.trace.graph.outputs if with_outputs else []
@@ -360,7 +386,7 @@ class Program:
 
         It is the last function of the `library` of `Emitted.build`.
         """
-        lowered, given = self._lowered(with_outputs)
+        lowered, given = self.lowered(with_outputs)
         library: list[function_pb2.FunctionDef] = []
         build = Build(lowered, library, self.replicas)
         mesh, widths = self.replicas.mesh, []
@@ -455,9 +481,14 @@ class Program:
         return in_turns(function, lowered.clusters, queues, host)
 
 
-def _of_variable(size: int, axis: int, over: int) -> Sharded:
-    """Returns the kind of a variable's axis, divided along a mesh axis."""
-    return Sharded(axis, Rows(size, are_of_variable=True, over=over))
+def _kinds_of_axes(handle: Tensor, axes: AxesToShard) -> list[Kind]:
+    """Returns the kinds of the handle of a variable that is divided."""
+    return [
+        REPLICATED
+        if axis is None
+        else Sharded(axis, Rows(handle.element[axis], None, None, True, over))
+        for over, axis in enumerate(axes)
+    ]
 
 
 def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:

@@ -64,7 +64,7 @@ def counts(program: Program) -> tuple[int, int, int, Counter[str]]:
     """
     operations, with_rule = 0, 0
     types: Counter[str] = Counter()
-    for node, plans in _planned(program.trace.graph, program.plans):
+    for node, plans in planned(program.trace.graph, program.plans):
         operations += 1
         if not all(plan.rule for plan in plans):
             types[node.type] += 1
@@ -73,7 +73,7 @@ def counts(program: Program) -> tuple[int, int, int, Counter[str]]:
     return operations, with_rule, sum(types.values()), types
 
 
-def _planned(
+def planned(
     graph: Graph, plans: Sequence[Plans]
 ) -> Iterator[tuple[Node, list[Plan]]]:
     """Yields all nodes of a graph and of its bodies.
@@ -87,8 +87,8 @@ def _planned(
         yield node, own
         if node.bodies:
             of_bodies = zip(*(plan.details for plan in own))
-            for body, planned in zip(node.bodies, of_bodies):
-                yield from _planned(body, planned)
+            for body, inner in zip(node.bodies, of_bodies):
+                yield from planned(body, inner)
 
 
 def summed_bytes(written: Written) -> int:
@@ -164,7 +164,7 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
         empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
         return parts.setdefault(name, {"name": name, **empty})
 
-    for node, plans in _planned(program.trace.graph, program.plans):
+    for node, plans in planned(program.trace.graph, program.plans):
         entry = part(node)
         entry["operations"] += 1
         entry["sharded"] += any(plan.is_local for plan in plans)
@@ -192,7 +192,7 @@ def whole_products(program: Program) -> list[Node]:
     """
     return [
         node
-        for node, plans in _planned(program.trace.graph, program.plans)
+        for node, plans in planned(program.trace.graph, program.plans)
         if not {Trait.PRODUCT, Trait.RECURRENT}.isdisjoint(
             record(node.type).traits
         )

@@ -1,0 +1,145 @@
+"""The variables of a model that a mesh can divide, and their layouts."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasmgpu._keras import training_state
+from kerasmgpu._keras.distribution_backend import sharding_of
+from kerasmgpu.strategies.layout_search import Group, Layout
+
+
+class DivisibleVariables:
+    """The variables of a model that can be divided, with their slots.
+
+    Attributes:
+        variables: List of Keras's variables.
+        slots: For each, the optimizer's variables of the same shape.
+        num_bytes: Bytes of all the model's variables and slots.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        metrics = set(map(id, model.metrics_variables))
+        every = {id(one): one for one in model.variables}
+        self.variables, others = [], []
+        for one in every.values():
+            if one.shape and tf.as_dtype(one.dtype).is_floating:
+                self.variables.append(one)
+            elif id(one) not in metrics:
+                others.append(one)
+        self.slots: list[list[Any]] = [[] for _ in self.variables]
+        names = {
+            one.path.replace("/", "_"): number
+            for number, one in enumerate(self.variables)
+        }
+        for optimizer in training_state.optimizers(model):
+            for slot in optimizer.variables:
+                *_, name = slot.path.split("/")
+                known = [one for one in names if name.startswith(f"{one}_")]
+                number = names[max(known, key=len)] if known else None
+                if number is None or slot.shape != self.variables[number].shape:
+                    others.append(slot)
+                else:
+                    self.slots[number].append(slot)
+        self._fixed = sum(map(_bytes, others))
+        divisible = sum(map(self.bytes_of, range(len(names))))
+        self.num_bytes = self._fixed + divisible
+
+    def bytes_of(self, number: int) -> int:
+        """Bytes of a variable and its slots."""
+        one = self.variables[number]
+        return sum(map(_bytes, (one, *self.slots[number])))
+
+    def held(self, layout: Layout, sizes: Sequence[int]) -> int:
+        """Bytes of all variables on the device that holds most."""
+        total = self._fixed
+        for number, axes in enumerate(layout):
+            shape = list(self.variables[number].shape)
+            for axis, size in zip(axes, sizes):
+                if axis is not None:
+                    shape[axis] = -(-shape[axis] // size)
+            elements = math.prod(self.variables[number].shape)
+            bytes_each = self.bytes_of(number) // max(elements, 1)
+            total += math.prod(shape) * bytes_each
+        return total
+
+    def groups(self) -> list[Group]:
+        """Returns the variables that repeat, such as those of equal blocks."""
+        found: dict[tuple[str, Any], list[int]] = {}
+        for number, one in enumerate(self.variables):
+            key = _key(one.path), tuple(one.shape)
+            found.setdefault(key, []).append(number)
+        return [
+            Group(
+                tuple(each),
+                shape,
+                sum(map(self.bytes_of, each)),
+                key.rpartition("/")[0].rpartition("/")[0],
+            )
+            for (key, shape), each in found.items()
+        ]
+
+    def named(
+        self, layout: Layout, names: Sequence[str]
+    ) -> dict[str, tuple[str | None, ...]]:
+        """Returns a layout as keys of a `LayoutMap` and their values."""
+        by_key: dict[str, dict[str, tuple[str | None, ...]]] = {}
+        for one, axes in zip(self.variables, layout):
+            spec: list[str | None] = [None] * len(one.shape)
+            for name, axis in zip(names, axes):
+                if axis is not None:
+                    spec[axis] = name
+            by_key.setdefault(_key(one.path), {})[one.path] = tuple(spec)
+        paths = [one.path for one in self.variables]
+        made: dict[str, tuple[str | None, ...]] = {}
+        for specs in by_key.values():
+            pattern = _pattern(list(specs))
+            matching = {path for path in paths if re.fullmatch(pattern, path)}
+            if len(set(specs.values())) == 1 and matching == set(specs):
+                specs = {pattern: next(iter(specs.values()))}
+            made.update(specs)
+        return {key: spec for key, spec in made.items() if any(spec)}
+
+    def laid_out(
+        self, layouts: keras.distribution.LayoutMap, names: Sequence[str]
+    ) -> Layout:
+        """Returns the layout that a `LayoutMap` gives the variables."""
+        made = []
+        for one in self.variables:
+            layout = layouts[one.path]
+            spec = () if layout is None else sharding_of(layout).spec
+            made.append(
+                tuple(
+                    spec.index(name) if name in spec else None for name in names
+                )
+            )
+        return tuple(made)
+
+
+def _bytes(variable: Any) -> int:
+    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+
+
+def _key(path: str) -> str:
+    """Returns a path without its numbers: equal for layers that repeat."""
+    return re.sub(r"_?\d+(?=/|$)", "", path)
+
+
+def _pattern(paths: Sequence[str]) -> str:
+    """Returns the regular expression of paths that differ in numbers only.
+
+    >>> _pattern(["model/dense/kernel", "model/dense_1/kernel"])
+    'model/dense(_\\\\d+)?/kernel'
+    """
+    made = []
+    for parts in zip(*(path.split("/") for path in paths)):
+        pattern = re.escape(parts[0])
+        if len(set(parts)) > 1:
+            names = {re.sub(r"_?\d+$", "", part) for part in parts}
+            pattern = re.escape(min(names)) + r"(_?\d+)?"
+        made.append(pattern)
+    return "/".join(made)

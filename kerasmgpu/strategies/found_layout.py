@@ -1,0 +1,244 @@
+"""Finds the layout of a model's variables on a device mesh."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import keras
+
+from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
+from kerasmgpu.strategies.divisible_variables import DivisibleVariables
+from kerasmgpu.strategies.imagined_steps import ImaginedSteps
+from kerasmgpu.strategies.layout_report import checked_model, prepared_step
+from kerasmgpu.strategies.layout_search import Layout, Search
+
+MeshLike: TypeAlias = Sequence[int] | keras.distribution.DeviceMesh
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundLayout:
+    """A layout of a model's variables, and what it costs.
+
+    `print(found)` shows it as the lines of a program of `keras.distribution`.
+
+    Attributes:
+        axes: Dictionary from the names of the mesh's axes to their sizes; rows
+            are divided along the first one.
+        layouts: Dictionary from keys of a `keras.distribution.LayoutMap` to
+            tuples of names of axes and `None`. Other variables are whole.
+        held: Integer, bytes of variables and slots on the device that holds most.
+        whole: Integer, bytes of all variables and slots.
+        sent: Dictionary from names of axes to bytes that each device sends
+            along them in a step.
+        flops: Float, floating-point operations of products on each device in
+            a step.
+        tried: Integer, number of layouts that were compared.
+    """
+
+    axes: dict[str, int]
+    layouts: dict[str, tuple[str | None, ...]]
+    held: int
+    whole: int
+    sent: dict[str, int]
+    flops: float
+    tried: int
+
+    def layout_map(
+        self, device_mesh: keras.distribution.DeviceMesh
+    ) -> keras.distribution.LayoutMap:
+        """Returns the layouts as Keras takes them.
+
+        Args:
+            device_mesh: `keras.distribution.DeviceMesh` with these axes.
+        """
+        made = keras.distribution.LayoutMap(device_mesh)
+        for key, axes in self.layouts.items():
+            made[key] = axes
+        return made
+
+    def __str__(self) -> str:
+        sent = ", ".join(
+            f"{number:,} along {name!r}" for name, number in self.sent.items()
+        )
+        lines = [
+            f"# {self.tried} layouts compared. On each device {self.held:,} of "
+            f"{self.whole:,} bytes;",
+            f"# in a step it sends {sent or 'nothing'}, and computes "
+            f"{self.flops:.3g} FLOPs.",
+            f"mesh = keras.distribution.DeviceMesh({tuple(self.axes.values())}, "
+            f"{tuple(self.axes)})",
+            "layouts = keras.distribution.LayoutMap(mesh)",
+        ]
+        lines += [
+            f"layouts[{key!r}] = {axes}" for key, axes in self.layouts.items()
+        ]
+        return "\n".join(lines)
+
+
+def find_layout(
+    model: keras.Model,
+    batch: Any,
+    mesh: MeshLike,
+    *,
+    memory: int | None = None,
+    links: Sequence[float] | None = None,
+    start: keras.distribution.LayoutMap | None = None,
+) -> FoundLayout:
+    """Finds how to divide a model's variables over a mesh of devices.
+
+    The training step is traced once, and planned for layout after layout; none
+    runs, and the devices needn't exist. A layout is better if each device
+    computes less (8 operations count as a byte), sends less, and holds less. Rows
+    are divided along the first axis; variables along the others, and also along
+    the first one if they don't fit otherwise (`memory`).
+
+    Args:
+        model: Compiled `keras.Model` that was built under a strategy of
+            kerasmgpu, such as `kerasmgpu.strategy(num_replicas=1)`.
+        batch: A global batch, as for `model.train_on_batch`: arrays `x`,
+            `(x, y)` or `(x, y, sample_weight)`.
+        mesh: Sizes of the mesh axes, `(2, 4)`, whose names are then `"batch"`
+            and `"model"`; or a `keras.distribution.DeviceMesh`.
+        memory: Integer, bytes that a device has for variables and the
+            optimizer's slots. Default: no bound.
+        links: Bytes per second along each mesh axis, in any unit: a slow one's
+            bytes count more. Default: all the same.
+        start: A `keras.distribution.LayoutMap` that the search begins with,
+            too: the result is never worse.
+
+    Returns:
+        A `FoundLayout`.
+
+    Raises:
+        InputError: If the model was built elsewhere or isn't compiled, an
+            argument is invalid, or no layout fits into `memory`.
+
+    Example:
+
+    ```python
+    found = kerasmgpu.find_layout(model, (x[:256], y[:256]), (2, 4))
+    print(found)  # the lines that make this LayoutMap
+    ```
+    """
+    checked_model(model, "find_layout")
+    axes = named_axes(mesh)
+    program, rows = prepared_step(model, batch)
+    return search(model, program, rows, axes, memory, links, start)
+
+
+def search(
+    model: keras.Model,
+    program: Program,
+    rows: int,
+    axes: dict[str, int],
+    memory: int | None = None,
+    links: Sequence[float] | None = None,
+    start: keras.distribution.LayoutMap | None = None,
+) -> FoundLayout:
+    """Finds a layout for a step that is traced; see `find_layout`.
+
+    Args:
+        model: The model, with the variables that the step assigns.
+        program: `Program` of its training step on any mesh.
+        rows: Integer, rows of a global batch.
+        axes: Sizes of the mesh axes by their names.
+        memory: See `find_layout`.
+        links: See `find_layout`.
+        start: See `find_layout`.
+    """
+    if memory is not None:
+        memory = checked_integer(memory, "memory", 1)
+    large = {name: size for name, size in axes.items() if size > 1}
+    slowness = _slowness(links, axes)
+    weights = DivisibleVariables(model)
+    steps = ImaginedSteps(
+        program, weights, large, next(iter(axes)), rows, slowness
+    )
+    found = Search(
+        tuple(large.values()), steps.rows_axis, weights.groups(), steps.cost
+    )
+    whole: Layout = ((None,) * len(large),) * len(weights.variables)
+    starts = [whole]
+    if start is not None:
+        starts.append(weights.laid_out(start, tuple(large)))
+    with without_garbage_collection():
+        layout = found.run(starts, memory) if large else whole
+    cost = found.cost(layout)
+    if memory is not None and cost.held > memory:
+        raise InputError(
+            f"No layout fits: a device would hold at least {cost.held:,} bytes of "
+            f"variables and slots. Received: memory={memory:,} bytes, mesh "
+            f"{axes}; use more devices or an optimizer with fewer slots"
+        )
+    return FoundLayout(
+        dict(axes),
+        weights.named(layout, tuple(large)),
+        cost.held,
+        weights.num_bytes,
+        steps.sent(layout),
+        cost.flops,
+        found.tried,
+    )
+
+
+def on_mesh(
+    mesh: Sequence[int], layouts: Mapping[str, Any]
+) -> keras.distribution.ModelParallel:
+    """Returns a distribution on a mesh of the first devices.
+
+    Args:
+        mesh: Sizes of the mesh axes.
+        layouts: Keys and values of a `keras.distribution.LayoutMap`.
+
+    Raises:
+        InputError: If there are too few devices.
+    """
+    axes = named_axes(mesh)
+    number, devices = math.prod(mesh), keras.distribution.list_devices()
+    if len(devices) < number:
+        raise InputError(
+            f"A mesh of {'x'.join(map(str, mesh))} needs {number} devices. "
+            f"Received: mesh={tuple(mesh)} and {len(devices)} devices "
+            f"({', '.join(devices)}); use a smaller mesh, or virtual_devices to "
+            "try it on logical CPU devices"
+        )
+    device_mesh = keras.distribution.DeviceMesh(
+        tuple(axes.values()), tuple(axes), devices[:number]
+    )
+    made = keras.distribution.LayoutMap(device_mesh)
+    for key, axes_of_key in layouts.items():
+        made[key] = axes_of_key
+    return keras.distribution.ModelParallel(
+        layout_map=made, batch_dim_name=next(iter(axes))
+    )
+
+
+def named_axes(mesh: MeshLike) -> dict[str, int]:
+    """Returns the sizes of a mesh's axes by their names."""
+    if isinstance(mesh, keras.distribution.DeviceMesh):
+        return dict(zip(mesh.axis_names, map(int, mesh.shape)))
+    sizes = [checked_integer(size, "mesh", 1) for size in mesh]
+    if not sizes:
+        raise InputError(
+            "mesh is a DeviceMesh, or the sizes of its axes, such as (2, 4). "
+            f"Received: mesh={mesh!r}"
+        )
+    names = ["batch", "model", *(f"model_{n}" for n in range(2, len(sizes)))]
+    return dict(zip(names, sizes))
+
+
+def _slowness(
+    links: Sequence[float] | None, axes: Mapping[str, int]
+) -> dict[str, float]:
+    """Returns, for each axis, what a byte counts against the fastest link's."""
+    if links is None:
+        return dict.fromkeys(axes, 1.0)
+    if len(links) != len(axes) or any(not rate > 0 for rate in links):
+        raise InputError(
+            "links has a rate above 0 for each mesh axis. Received: "
+            f"links={links!r} for the axes {axes}"
+        )
+    return {name: max(links) / rate for name, rate in zip(axes, links)}

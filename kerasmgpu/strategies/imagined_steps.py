@@ -1,0 +1,162 @@
+"""A training step for any layout of its variables: what it computes and sends."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from kerasmgpu._keras.layer_costs import in_a_ring
+from kerasmgpu.flops.operations import flops_of, has_rule
+from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.rules.table import Plans
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.one_device import container
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.strategies.divisible_variables import DivisibleVariables
+from kerasmgpu.strategies.layout_search import Cost, Layout
+
+_SECONDS_BETWEEN_LINES = 2.0
+_HOST = "/device:CPU:0"
+
+
+class ImaginedSteps:
+    """The step for any layout: what it computes, sends and holds.
+
+    Args:
+        program: `Program` of the step.
+        weights: The model's `DivisibleVariables`.
+        axes: Sizes of the mesh axes that are larger than 1.
+        rows_name: Name of the axis that rows are divided along.
+        rows: Rows of a global batch.
+        slowness: For each name of an axis, what a byte along it counts.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        weights: DivisibleVariables,
+        axes: dict[str, int],
+        rows_name: str,
+        rows: int,
+        slowness: Mapping[str, float],
+    ) -> None:
+        self.rows_axis = (
+            list(axes).index(rows_name) if rows_name in axes else None
+        )
+        self._weights, self._axes, self._rows = weights, axes, rows
+        self._slowness = [slowness[name] for name in axes]
+        numbers = {
+            id(one.value): number
+            for number, variable in enumerate(weights.variables)
+            for one in (variable, *weights.slots[number])
+        }
+
+        def number_of(outer: Any) -> int | None:
+            variable = container(outer)
+            if variable is None:
+                variable = variable_of(outer)
+            is_handle = outer.dtype == tf.resource
+            return numbers.get(id(variable)) if is_handle else None
+
+        num = math.prod(axes.values())
+        mesh = Mesh.on(
+            [f"/device:GPU:{number}" for number in range(num)],
+            _HOST,
+            divides_rows=self.rows_axis is not None,
+            axes=tuple(axes.values()),
+        )
+        whole = (None,) * len(axes)
+        trace = program.trace.imagined(
+            lambda outer: () if number_of(outer) is None else whole
+        )
+        shapes = [
+            (rows, *leaf.static[1:]) if leaf.static else ()
+            for leaf in trace.leaves
+        ]
+        self._program = Program(trace, Replicas(mesh), first_batch=shapes)
+        self._numbers: dict[Tensor, int] = {}
+        for tensor, imagined in trace.captured:
+            number = number_of(imagined.tensor)
+            if number is not None:
+                self._numbers[tensor] = number
+        self._products = dict(_products(self._program))
+        self._planned: dict[Any, tuple[Plans, ...]] = {}
+        self._count, self._said = 0, time.monotonic()
+
+    def cost(self, layout: Layout) -> Cost:
+        """Returns what a layout costs."""
+        program = self._laid_out(layout)
+        flops = 0.0
+        sizes = tuple(self._axes.values())
+        for node, plans in report.planned(program.trace.graph, program.plans):
+            if node in self._products:
+                parts = math.prod(
+                    size for plan, size in zip(plans, sizes) if plan.is_local
+                )
+                flops += self._products[node] / parts
+        sent = self._sent(program)
+        weighted = sum(
+            number * self._slowness[over] for over, number in sent.items()
+        )
+        self._tell()
+        share = sum(self._products.values()) / math.prod(sizes)
+        held = self._weights.held(layout, sizes)
+        return Cost(flops, share, weighted, held)
+
+    def sent(self, layout: Layout) -> dict[str, int]:
+        """Returns the bytes that a device sends along each axis."""
+        sent = self._sent(self._laid_out(layout))
+        return {name: sent[over] for over, name in enumerate(self._axes)}
+
+    def _tell(self) -> None:
+        """Logs how many layouts were tried, every two seconds."""
+        self._count += 1
+        now = time.monotonic()
+        if now > self._said + _SECONDS_BETWEEN_LINES:
+            self._said = now
+            logging.info(
+                "kerasmgpu: looking for a layout on %s: %d tried.",
+                "x".join(map(str, self._axes.values())),
+                self._count,
+            )
+
+    def _laid_out(self, layout: Layout) -> Program:
+        """Returns the program of a layout; plans of first axes are kept."""
+        known: tuple[Plans, ...] = ()
+        for over in range(1, len(self._axes)):
+            key = tuple(axes[:over] for axes in layout)
+            known = self._planned.get(key, known)
+        axes_of = {
+            tensor: layout[number] for tensor, number in self._numbers.items()
+        }
+        made = self._program.laid_out(axes_of, known)
+        for over in range(1, len(self._axes)):
+            key = tuple(axes[:over] for axes in layout)
+            self._planned[key] = made.plans[:over]
+        return made
+
+    def _sent(self, program: Program) -> Counter[int]:
+        lowered, _ = program.lowered()
+        mesh, sent = program.replicas.mesh, Counter[int]()
+        for one in lowered.communication():
+            kind = one.name.partition(".")[0]
+            for tensor in one.sizes(mesh):
+                num_bytes = report.bytes_of(tensor, self._rows)
+                size = mesh.num_devices(one.axis)
+                sent[one.axis] += in_a_ring(kind, num_bytes, size)
+        return sent
+
+
+def _products(program: Program) -> Iterator[tuple[Node, int]]:
+    """Yields the counted operations of a step, and how many each has."""
+    for node, _ in report.planned(program.trace.graph, program.plans):
+        count = flops_of(node) if has_rule(node) else None
+        if count is not None:
+            yield node, program.cost.value_of(count)

@@ -1,0 +1,115 @@
+"""Models with `layout="auto"` end like one device, laid out as was found."""
+
+import keras
+import numpy as np
+import pytest
+
+import kerasmgpu
+from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
+
+X = np.random.default_rng(0).integers(0, 30, (22, 6))
+Y = np.roll(X, -1, 1)
+
+
+def built():
+    keras.utils.set_random_seed(3)
+    tokens = keras.Input((6,), dtype="int32")
+    x = keras.layers.Embedding(30, 24, name="table")(tokens)
+    wide = keras.layers.Dense(65, "gelu", name="up")(x)
+    narrow = keras.layers.Dense(24, name="down")(
+        keras.layers.Dropout(0.1)(wide)
+    )
+    x = keras.layers.BatchNormalization(name="normal")(x + narrow)
+    model = keras.Model(tokens, keras.layers.Dense(30, name="head")(x))
+    model.compile(
+        keras.optimizers.AdamW(0.01, weight_decay=0.1),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    model.optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return model
+
+
+def trained(model):
+    """Also evaluates and predicts before the layout is found."""
+    before = [model.evaluate(X, Y, verbose=0), model.predict(X, verbose=0)]
+    history = model.fit(
+        X, Y, batch_size=8, epochs=2, verbose=0, validation_data=(X, Y)
+    )
+    logs = list(history.history.values())
+    return [*before, *logs, model.predict(X, verbose=0), *model.get_weights()]
+
+
+@pytest.fixture(scope="module")
+def strategy():
+    return kerasmgpu.strategy(mesh=(2, 2), layout="auto")
+
+
+def axes_of(variable):
+    held = variable.value
+    return held.shard_axes if isinstance(held, ShardedVariable) else None
+
+
+def test_it_ends_like_one_device(strategy, float64):
+    with strategy.scope():
+        model = built()
+    assert axes_of(model.get_layer("up").kernel) == (0, 1)  # Divided by all.
+    ends = trained(model)
+    for own, one in zip(ends, trained(built()), strict=True):
+        np.testing.assert_allclose(own, one, rtol=1e-9, atol=1e-12)
+    found = strategy.found_layout.layouts
+    assert found["up/kernel"] == (None, "model")
+    assert found["down/kernel"] == ("model", None)
+    kernel = model.get_layer("up").kernel
+    assert axes_of(kernel) == (None, 1)
+    slots = [v for v in model.optimizer.variables if "up_kernel" in v.path]
+    assert len(slots) == 2 and {axes_of(v) for v in slots} == {(None, 1)}
+    assert axes_of(model.get_layer("down").bias) is None
+    report = kerasmgpu.layout_report(model, (X[:8], Y[:8]))
+    assert report.sent == sum(strategy.found_layout.sent.values())
+
+
+def test_each_model_gets_a_layout_of_its_own(strategy):
+    with strategy.scope():
+        inputs = keras.Input((7,))
+        outputs = keras.layers.Dense(9, name="other")(inputs)
+        model = keras.Model(inputs, outputs)
+        model.compile("sgd", "mse")
+    model.fit(np.ones((8, 7)), np.ones((8, 9)), verbose=0)
+    assert "up/kernel" not in strategy.found_layout.layouts
+
+
+def test_a_layout_can_be_given_as_a_dictionary():
+    strategy = kerasmgpu.strategy(
+        mesh=(1, 3), layout={"up/kernel": (None, "model")}
+    )
+    with strategy.scope():
+        model = built()
+    assert axes_of(model.get_layer("up").kernel) == (1,)
+    assert axes_of(model.get_layer("down").kernel) is None
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (dict(mesh=(2, 2)), "go together"),
+        (dict(layout="auto"), "go together"),
+        (dict(mesh=(2, 2), layout="best"), "layout"),
+        (dict(mesh=(64, 64), layout="auto"), "needs 4096 devices"),
+        (dict(mesh=(2, 2), layout={}, memory=5), "memory bounds"),
+        (dict(mesh=(2, 2), layout="auto", micro_batches=2), "micro_batches=1"),
+        (dict(mesh=(2, 2), layout="auto", shard="weights"), "leave those out"),
+    ],
+)
+def test_bad_arguments_are_named(settings, message):
+    with pytest.raises(InputError, match=message):
+        kerasmgpu.strategy(**settings)
+
+
+def test_what_does_not_fit_is_said_before_training():
+    strategy = kerasmgpu.strategy(mesh=(2, 2), layout="auto", memory=100)
+    with strategy.scope():
+        model = built()
+    with pytest.raises(InputError, match="would hold at least"):
+        model.fit(X, Y, verbose=0)

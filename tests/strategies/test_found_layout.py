@@ -1,0 +1,155 @@
+"""Layouts that are found: Megatron-LM's, counted as the programs count."""
+
+import keras
+import numpy as np
+import pytest
+
+import kerasmgpu
+from kerasmgpu.errors import InputError
+from kerasmgpu.strategies.layout_search import Cost
+from tests.devices import device_names
+
+distribution = keras.distribution
+ROWS, TOKENS, WORDS, UNITS = 8, 6, 40, 32
+X = np.arange(ROWS * TOKENS).reshape(ROWS, TOKENS) % WORDS
+
+
+@pytest.fixture(autouse=True)
+def no_distribution():
+    yield
+    distribution.set_distribution(None)
+
+
+def built():
+    keras.utils.set_random_seed(1)
+    tokens = keras.Input((TOKENS,), dtype="int32")
+    x = keras.layers.Embedding(WORDS, UNITS, name="table")(tokens)
+    for number in range(2):
+        normal = keras.layers.LayerNormalization()(x)
+        attend = keras.layers.MultiHeadAttention(4, 8, name=f"attend_{number}")
+        x = x + attend(normal, normal)
+        normal = keras.layers.LayerNormalization()(x)
+        up = keras.layers.Dense(130, "gelu", name=f"up_{number}")
+        down = keras.layers.Dense(UNITS, name=f"down_{number}")
+        x = x + down(up(normal))
+    model = keras.Model(tokens, keras.layers.Dense(WORDS, name="head")(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"])
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    with kerasmgpu.strategy(num_replicas=1).scope():
+        return built()
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    return kerasmgpu.find_layout(model, (X, X), (2, 2))
+
+
+def mesh_of(shape, names=("batch", "model")):
+    devices = [name.lower() for name in device_names(int(np.prod(shape)))]
+    return distribution.DeviceMesh(shape, names, devices)
+
+
+def spec(found, path):
+    layout = found.layout_map(mesh_of((2, 2)))[path]
+    return None if layout is None else tuple(layout.axes)
+
+
+def test_it_is_megatrons_for_attention_and_wide_layers(found):
+    for number in (0, 1):
+        for name in ("query", "key", "value"):
+            kernel = spec(found, f"attend_{number}/{name}/kernel")
+            assert kernel == (None, "model", None)
+        output = spec(found, f"attend_{number}/attention_output/kernel")
+        assert output == ("model", None, None)
+        assert spec(found, f"up_{number}/kernel") == (None, "model")
+        assert spec(found, f"up_{number}/bias") == ("model",)
+        assert spec(found, f"down_{number}/kernel") == ("model", None)
+
+
+def test_a_model_with_it_sends_and_holds_what_was_counted(found):
+    layouts = found.layout_map(mesh_of((2, 2)))
+    distribution.set_distribution(
+        distribution.ModelParallel(layout_map=layouts)
+    )
+    report = kerasmgpu.layout_report(built(), (X, X))
+    assert report.sent == sum(found.sent.values())
+    metrics = 2 * 2 * 4  # Sums and counts of the loss and the accuracy.
+    assert report.held == found.held + metrics
+
+
+def test_what_is_printed_makes_the_map(found):
+    text = str(found)
+    assert f"{found.held:,} of {found.whole:,} bytes" in text
+    mesh = mesh_of((2, 2))
+    lines = [line for line in text.splitlines() if "layouts[" in line]
+    layouts = distribution.LayoutMap(mesh)
+    exec("\n".join(lines), {"layouts": layouts})
+    assert {key: tuple(layouts[key].axes) for key in layouts.keys()} == (
+        found.layouts
+    )
+
+
+def test_a_bound_is_kept_by_the_axis_of_the_rows(model, found):
+    bound = found.held * 2 // 3
+    bounded = kerasmgpu.find_layout(model, (X, X), (2, 2), memory=bound)
+    assert bounded.held <= bound
+    assert any("batch" in axes for axes in bounded.layouts.values())
+    assert not any("batch" in axes for axes in found.layouts.values())
+
+
+def test_a_start_is_never_made_worse(model, found):
+    start = found.layout_map(mesh_of((2, 2)))
+    again = kerasmgpu.find_layout(model, (X, X), (2, 2), start=start)
+
+    def total(one):
+        share = found.flops
+        return Cost(one.flops, share, sum(one.sent.values()), one.held).total()
+
+    assert total(again) <= total(found)
+
+
+def test_slow_links_are_spared(model, found):
+    """Bytes along the axis of the variables count a thousand times."""
+    slow = kerasmgpu.find_layout(model, (X, X), (2, 2), links=(1000, 1))
+    assert slow.sent["model"] < found.sent["model"] / 10
+
+
+def test_a_mesh_of_rows_needs_no_search(model):
+    found = kerasmgpu.find_layout(model, (X, X), (4, 1))
+    assert found.layouts == {} and found.held == found.whole
+
+
+def test_axes_have_the_names_of_a_mesh(model):
+    mesh = mesh_of((1, 2), ("rows", "units"))
+    found = kerasmgpu.find_layout(model, (X, X), mesh)
+    assert found.axes == {"rows": 1, "units": 2}
+    assert {axis for axes in found.layouts.values() for axis in axes} <= {
+        "units",
+        None,
+    }
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (dict(mesh=()), "sizes of its axes"),
+        (dict(mesh=(0, 2)), "mesh"),
+        (dict(mesh=(2, 2), memory=0), "memory"),
+        (dict(mesh=(2, 2), memory=1000), "would hold at least"),
+        (dict(mesh=(2, 2), links=(1,)), "for each mesh axis"),
+        (dict(mesh=(2, 2), links=(1, 0)), "above 0"),
+    ],
+)
+def test_bad_arguments_are_named(model, settings, message):
+    with pytest.raises(InputError, match=message):
+        kerasmgpu.find_layout(model, (X, X), **settings)
+
+
+def test_a_model_of_no_strategy_is_refused():
+    with pytest.raises(InputError, match="find_layout is for a model"):
+        kerasmgpu.find_layout(built(), (X, X), (2, 2))
