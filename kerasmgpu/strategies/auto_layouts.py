@@ -15,6 +15,7 @@ from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.found_layout import FoundLayout, search
+from kerasmgpu.strategies.layout_search import most_divided
 from kerasmgpu.strategies.layouts import Distribution, Layouts
 from kerasmgpu.strategies.sharding import NewVariable
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 class AutoLayouts(Layouts):
     """Divides variables as `found_layout.search` finds for a model's step.
 
-    Until then, each is divided along its longest axes over the whole mesh: no
-    device ever holds a whole model.
+    Until then, each is divided as far as the mesh can: no device ever holds a
+    whole model.
 
     Args:
         distribution: `keras.distribution.ModelParallel` without layouts.
@@ -53,14 +54,8 @@ class AutoLayouts(Layouts):
         if self._is_found or reference is not None:
             return super()._axes(variable, reference)
         sizes = self.axes or (len(self.devices),)
-        axes: list[int | None] = [None] * len(sizes)
-        longest = sorted(
-            range(len(variable.shape)), key=lambda axis: -variable.shape[axis]
-        )
-        for over in reversed(range(len(sizes))):
-            if longest and variable.shape[longest[0]] >= sizes[over]:
-                axes[over] = longest.pop(0)
-        return None if set(axes) == {None} else tuple(axes)
+        axes = most_divided(variable.shape, sizes)
+        return None if set(axes) == {None} else axes
 
     def lay_out(
         self,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from kerasmgpu._keras import training_state
 from kerasmgpu._keras.distribution_backend import sharding_of
-from kerasmgpu.strategies.layout_search import Group, Layout
+from kerasmgpu.strategies.layout_search import Group, Layout, elements_of_part
 
 
 class DivisibleVariables:
@@ -58,13 +58,9 @@ class DivisibleVariables:
         """Bytes of all variables on the device that holds most."""
         total = self._fixed
         for number, axes in enumerate(layout):
-            shape = list(self.variables[number].shape)
-            for axis, size in zip(axes, sizes):
-                if axis is not None:
-                    shape[axis] = -(-shape[axis] // size)
-            elements = math.prod(self.variables[number].shape)
-            bytes_each = self.bytes_of(number) // max(elements, 1)
-            total += math.prod(shape) * bytes_each
+            shape = tuple(self.variables[number].shape)
+            bytes_each = self.bytes_of(number) // max(math.prod(shape), 1)
+            total += elements_of_part(shape, axes, sizes) * bytes_each
         return total
 
     def groups(self) -> list[Group]:

@@ -7,6 +7,8 @@ do, move together, then every second one, then each by itself.
 
 import dataclasses
 import functools
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -137,6 +139,9 @@ class Search:
         Returns:
             The layout; if none fits, the one that holds least.
         """
+        least = self._most_divided(len(starts[0]))
+        if most is not None and self.cost(least).held > most:
+            return least
         ends = [self._descend(start, Cost.first) for start in starts]
         ends = [self._descend(end, Cost.total) for end in (*starts[1:], *ends)]
         ends.append(self._descend(starts[0], Cost.total, families_first=True))
@@ -153,6 +158,14 @@ class Search:
             if self.cost(found).held <= most:
                 break
         return min(self._costs, key=lambda one: self._rank(one, most))
+
+    def _most_divided(self, number: int) -> Layout:
+        """Returns the layout, of so many variables, that holds least."""
+        found: list[AxesToShard] = [(None,) * len(self._sizes)] * number
+        for one in self._groups:
+            for member in one.members:
+                found[member] = most_divided(one.shape, self._sizes)
+        return tuple(found)
 
     def _with_rows(self, layout: Layout) -> Layout:
         """Returns a layout in which the axis of the rows divides variables, too.
@@ -253,6 +266,45 @@ class Search:
                         moved[member] = (*axes[:over], axis, *axes[over + 1 :])
                 if tuple(moved) != layout:
                     yield tuple(moved)
+
+
+def most_divided(shape: tuple[int, ...], sizes: Sequence[int]) -> AxesToShard:
+    """Returns the axes of a variable of which each device holds least.
+
+    Args:
+        shape: Shape of the variable.
+        sizes: Sizes of the mesh axes.
+
+    Example:
+
+    >>> most_divided((5, 4), (2, 4))
+    (0, 1)
+    """
+    options = itertools.product((None, *range(len(shape))), repeat=len(sizes))
+    return min(
+        (axes for axes in options if _can_divide(axes, shape, sizes)),
+        key=lambda axes: elements_of_part(shape, axes, sizes),
+    )
+
+
+def _can_divide(
+    axes: AxesToShard, shape: tuple[int, ...], sizes: Sequence[int]
+) -> bool:
+    """Whether axes are long enough, and divided along one mesh axis each."""
+    divided = [(n, size) for n, size in zip(axes, sizes) if n is not None]
+    is_once = len({n for n, _ in divided}) == len(divided)
+    return is_once and all(shape[n] >= size for n, size in divided)
+
+
+def elements_of_part(
+    shape: tuple[int, ...], axes: AxesToShard, sizes: Sequence[int]
+) -> int:
+    """Returns the elements of a divided variable on the device with most."""
+    own = list(shape)
+    for axis, size in zip(axes, sizes):
+        if axis is not None:
+            own[axis] = -(-own[axis] // size)
+    return math.prod(own)
 
 
 def _alone(groups: Sequence[Group]) -> list[_Part]:

@@ -24,14 +24,9 @@ def built():
     keras.utils.set_random_seed(1)
     tokens = keras.Input((TOKENS,), dtype="int32")
     x = keras.layers.Embedding(WORDS, UNITS, name="table")(tokens)
-    for number in range(2):
-        normal = keras.layers.LayerNormalization()(x)
-        attend = keras.layers.MultiHeadAttention(4, 8, name=f"attend_{number}")
-        x = x + attend(normal, normal)
-        normal = keras.layers.LayerNormalization()(x)
-        up = keras.layers.Dense(130, "gelu", name=f"up_{number}")
-        down = keras.layers.Dense(UNITS, name=f"down_{number}")
-        x = x + down(up(normal))
+    x = x + keras.layers.MultiHeadAttention(4, 8, name="attend")(x, x)
+    wide = keras.layers.Dense(130, "gelu", name="up")(x)
+    x = x + keras.layers.Dense(UNITS, name="down")(wide)
     model = keras.Model(tokens, keras.layers.Dense(WORDS, name="head")(x))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"])
@@ -60,15 +55,13 @@ def spec(found, path):
 
 
 def test_it_is_megatrons_for_attention_and_wide_layers(found):
-    for number in (0, 1):
-        for name in ("query", "key", "value"):
-            kernel = spec(found, f"attend_{number}/{name}/kernel")
-            assert kernel == (None, "model", None)
-        output = spec(found, f"attend_{number}/attention_output/kernel")
-        assert output == ("model", None, None)
-        assert spec(found, f"up_{number}/kernel") == (None, "model")
-        assert spec(found, f"up_{number}/bias") == ("model",)
-        assert spec(found, f"down_{number}/kernel") == ("model", None)
+    for name in ("query", "key", "value"):
+        assert spec(found, f"attend/{name}/kernel") == (None, "model", None)
+    output = spec(found, "attend/attention_output/kernel")
+    assert output == ("model", None, None)
+    assert spec(found, "up/kernel") == (None, "model")
+    assert spec(found, "up/bias") == ("model",)
+    assert spec(found, "down/kernel") == ("model", None)
 
 
 def test_a_model_with_it_sends_and_holds_what_was_counted(found):
