@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from absl import logging
 
 from kerasmgpu._keras import made_variables
+from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.partitioner.runtime.program import Program
@@ -18,9 +19,6 @@ from kerasmgpu.strategies.found_layout import FoundLayout, search
 from kerasmgpu.strategies.layout_search import most_divided
 from kerasmgpu.strategies.layouts import Distribution, Layouts
 from kerasmgpu.strategies.sharding import NewVariable
-
-if TYPE_CHECKING:
-    from kerasmgpu.strategies.exact_steps import ExactSteps
 
 
 class AutoLayouts(Layouts):
@@ -62,7 +60,7 @@ class AutoLayouts(Layouts):
         model: keras.Model,
         program: Program,
         rows: int,
-        strategy: "ExactSteps",
+        strategy: ExactStrategy,
     ) -> bool:
         """Finds the layout of a model, and divides its variables so.
 
