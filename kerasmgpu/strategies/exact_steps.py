@@ -184,7 +184,7 @@ class ExactSteps(_Strategy):
 
         `None` before, and without `layout="auto"`.
         """
-        layouts = self._layouts
+        layouts = self.layouts
         return layouts.found if isinstance(layouts, AutoLayouts) else None
 
     def lay_out_anew(
@@ -201,7 +201,7 @@ class ExactSteps(_Strategy):
             Whether its variables have been made anew, which what was traced
             before doesn't know.
         """
-        layouts = self._layouts
+        layouts = self.layouts
         if not isinstance(layouts, AutoLayouts):
             return False
         rows = ASSUMED_SIZE if rows is None else rows
