@@ -38,6 +38,7 @@ class LayerCost:
         combined: Maps a collective, such as `"all_reduce"`, to the bytes of
             the whole tensors that it combines in a step.
         sent: Maps it to the bytes that each replica sends for that, in a ring.
+        along: Maps the number of a mesh axis to those that it sends along it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class LayerCost:
     whole: int = 0
     combined: Counter[str] = dataclasses.field(default_factory=Counter)
     sent: Counter[str] = dataclasses.field(default_factory=Counter)
+    along: Counter[int] = dataclasses.field(default_factory=Counter)
 
 
 def layer_costs(
@@ -90,7 +92,9 @@ def layer_costs(
             combined = bytes_of(tensor, rows) * times
             cost.combined[kind] += combined
             devices = mesh.num_devices(one.axis)
-            cost.sent[kind] += in_a_ring(kind, combined, devices)
+            sent = in_a_ring(kind, combined, devices)
+            cost.sent[kind] += sent
+            cost.along[one.axis] += sent
     costs = [*by_layer.values(), other]
     return [cost for cost in costs if cost.whole or cost.combined]
 

@@ -59,7 +59,9 @@ def follow(distribution: Distribution | None) -> None:
         raise InputError(
             "A distribution can't be set in the scope of a strategy. "
             f"Received: {distribution}; set it outside of `with "
-            "strategy.scope():`, or use only one of the two."
+            "strategy.scope():`, or use only one of the two. Of the commands "
+            "that build a model, flops, memory, plan and verify take programs "
+            "that set one"
         )
     entered.enter(None if lays_out_nothing else strategy_of(distribution))
 

@@ -25,12 +25,15 @@ class LayoutReport:
         layers: List of `LayerCost`: name, bytes of `weights` and `slots` on the
             device that holds most, bytes of both when they are `whole`, and
             bytes `sent` by each replica, by collective.
+        along: Dictionary from the name of a mesh axis to the bytes that each
+            replica sends along it; empty for one axis.
     """
 
     model: str
     num_replicas: int
     rows: int
     layers: list[LayerCost]
+    along: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def held(self) -> int:
@@ -74,6 +77,9 @@ class LayoutReport:
             f"{self.model}: bytes on each of {self.num_replicas} devices, and "
             f"bytes that each sends in a step of {self.rows} rows"
         )
+        if self.along:
+            parts = (f"{n:,} along {axis}" for axis, n in self.along.items())
+            table.append(f"sent: {', '.join(parts)}")
         return "\n".join([head, *table])
 
 
@@ -107,9 +113,15 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
     """
     checked_model(model, "layout_report")
     program, rows = prepared_step(model, batch)
-    replicas = model.distribute_strategy.num_replicas_in_sync
+    strategy = model.distribute_strategy
+    replicas = strategy.num_replicas_in_sync
     costs = layer_costs(model, program.written(), rows)
-    return LayoutReport(model.name, replicas, rows, costs)
+    names = strategy.layouts.axis_names if strategy.layouts else ()
+    along = {
+        name: sum(one.along[number] for one in costs)
+        for number, name in enumerate(names)
+    }
+    return LayoutReport(model.name, replicas, rows, costs, along)
 
 
 def checked_model(model: keras.Model, name: str) -> None:
