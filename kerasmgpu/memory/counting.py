@@ -73,7 +73,7 @@ def settings(
         job: Dictionary, see `main`, or of `memory_advice.job_of`.
         num_replicas: Integer.
         shard: One of `state_bytes.SHARDS`, or a `keras.distribution`'s
-            `Distribution` of so many devices.
+            `Distribution` of so many devices, or its `Layouts`.
     """
     from kerasmgpu.replica_arithmetic import require_rows
     from kerasmgpu.strategies.layouts import layouts_of

@@ -22,6 +22,7 @@ from kerasmgpu.memory.traced_step import TracedStep, with_variables
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.strategies.auto_layouts import AutoLayouts
 from kerasmgpu.strategies.layouts import layouts_of
 
 _MOST_LAYERS = 6
@@ -56,7 +57,8 @@ def advice(model: keras.Model, feed: Feed) -> str:
         f"{_setting({'shard': name, 'micro_batches': parts})}."
     )
     lines = [head]
-    if not callable(shard):  # What a user's function shards isn't predicted.
+    is_known = isinstance(shard, AutoLayouts) or not callable(shard)
+    if is_known:  # What a user's function shards isn't predicted.
         job = job_of(strategy, limit, [parts])
         (now,) = counting.settings(step, job, replicas, shard)
         lines = [
@@ -78,6 +80,8 @@ def shard_of(strategy: Any) -> Any:
 
     A function of the user's own is returned, too; that is not predicted.
     """
+    if isinstance(strategy.layouts, AutoLayouts):
+        return strategy.layouts  # Its distribution doesn't know what was found.
     if strategy.distribution is not None:
         return strategy.distribution
     return strategy.shard or "none"
@@ -158,9 +162,13 @@ def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     found, replicas = [], strategy.num_replicas_in_sync
     shards: list[Any] = ["none", "optimizer", "weights"]
     if strategy.distribution is not None:
-        shards = [strategy.distribution]
+        shards = [shard_of(strategy)]
+    may_split = strategy.divides_rows
+    may_split = may_split and not isinstance(strategy.layouts, AutoLayouts)
     for shard in shards[: 3 if replicas > 1 else 1]:
-        numbers = None if limit else [2, 4] if strategy.divides_rows else [1]
+        numbers: list[int] | None = [1]
+        if may_split:
+            numbers = None if limit else [2, 4]
         job = job_of(strategy, limit, numbers)
         found += counting.settings(step, job, replicas, shard)
     said = [

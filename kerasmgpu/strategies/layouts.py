@@ -213,10 +213,14 @@ class Layouts(Sharding):
             logging.warning("kerasmgpu: %s", line)
 
 
-def mesh_of(distribution: Distribution | None) -> dict[str, int] | None:
+def mesh_of(
+    distribution: Distribution | Layouts | None,
+) -> dict[str, int] | None:
     """Returns the sizes of a distribution's mesh axes by name, for reports."""
     if distribution is None:
         return None
+    if isinstance(distribution, Layouts):
+        return mesh_of(distribution.distribution)
     mesh = distribution.device_mesh
     return dict(zip(mesh.axis_names, map(int, mesh.shape)))
 
@@ -230,7 +234,7 @@ def layouts_of(
     """Returns the layouts with which a job follows a distribution.
 
     Args:
-        distribution: See `Layouts`.
+        distribution: See `Layouts`; or `Layouts`, which are returned.
         num_workers: Integer, processes of the job.
         micro_batches: Integer or `"auto"`, micro-batches of each device.
         strict: See `Layouts`.
@@ -239,6 +243,8 @@ def layouts_of(
         InputError: See `Layouts`; if workers have unequal numbers of devices, or
             for micro-batches of a mesh that doesn't divide rows.
     """
+    if isinstance(distribution, Layouts):
+        return distribution
     joins_axes = micro_batches != 1
     layouts = Layouts(distribution, strict, joins_axes)
     each, left = divmod(len(layouts.devices), num_workers)

@@ -97,6 +97,17 @@ def test_a_mesh_is_predicted(monkeypatch):
     assert "shard" not in said
 
 
+def test_a_layout_that_was_found_is_predicted():
+    """Where no limit is known: bytes, and no micro-batches, which it refuses."""
+    strategy = kerasmgpu.strategy(mesh=(2, 2), layout="auto")
+    said = message(strategy)
+    assert "4096 rows on 4 replicas, micro_batches=1. Predicted: " in said
+    assert "Take: micro_batches=1 (" in said
+    # Weights and two slots of each; whole floats, so without Adam's counters.
+    weights = strategy.layouts.found.held // 3 // 4 * 4
+    assert f"(weights {memory_advice.size(4 * weights)}, " in said
+
+
 def test_the_settings_of_sharded_steps_are_those_of_whole_ones():
     said = map(on_small_devices, (None, "weights"))
     fitting = [one.split("Would fit: ")[1] for one in said]
