@@ -103,8 +103,8 @@ def test_a_layout_that_was_found_is_predicted():
     said = message(strategy)
     assert "4096 rows on 4 replicas, micro_batches=1. Predicted: " in said
     assert "Take: micro_batches=1 (" in said
-    # Weights and two slots of each; whole floats, so without Adam's counters.
-    weights = strategy.layouts.found.held // 3 // 4 * 4
+    # Weights, Adam's two slots of each, its step (8 bytes) and rate (4 bytes).
+    weights = (strategy.layouts.found.held - 12) // 3
     assert f"(weights {memory_advice.size(4 * weights)}, " in said
 
 
