@@ -137,7 +137,15 @@ class Mesh:
 
     def first_along(self, axis: int) -> int:
         """Returns the position of this process's first replica along an axis."""
-        return self._worker_at[axis] * self.block[axis]
+        own = axis if self.axes else 0
+        return self._worker_at[own] * self.num_along(axis)
+
+    def num_along(self, axis: int) -> int:
+        """Returns the number of this process's replicas along an axis.
+
+        A line has one axis, whatever axis of the mesh it is along.
+        """
+        return self.block[axis if self.axes else 0]
 
     def position(self, place: int, axis: int) -> int:
         """Returns where a replica of this process is along a mesh axis.

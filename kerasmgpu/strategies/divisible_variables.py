@@ -129,7 +129,7 @@ def _pattern(paths: Sequence[str]) -> str:
     """Returns the regular expression of paths that differ in numbers only.
 
     >>> _pattern(["model/dense/kernel", "model/dense_1/kernel"])
-    'model/dense(_\\\\d+)?/kernel'
+    'model/dense(_?\\\\d+)?/kernel'
     """
     made = []
     for parts in zip(*(path.split("/") for path in paths)):

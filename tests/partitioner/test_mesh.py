@@ -86,3 +86,14 @@ def test_parts_of_a_variable_are_those_of_the_axis():
     assert two.part_of(rows, 2) == (0, 4) and two.part_of(rows, 3) == (4, 7)
     assert rows != columns
     assert two.always_has_rows(Rows(2)) and not two.always_has_rows(Rows(1))
+
+
+def test_a_line_has_the_parts_of_its_axis():
+    """Rows keep the number of the mesh axis that they are divided along."""
+    two = mesh((2, 2), 2, worker=1, num_workers=2)
+    rows = Rows(5, are_of_variable=True, over=1)
+    line = two.line(1, two.lines(1)[0])
+    assert [line.part_of(rows, place) for place in (0, 1)] == [(0, 3), (3, 5)]
+    along_rows = Rows(5, are_of_variable=True, over=0)
+    assert two.line(0, [0]).part_of(along_rows, 0) == (3, 5)
+    assert line.num_along(1) == 2 and line.first_along(1) == 0

@@ -107,7 +107,7 @@ class Replicas:
             return self.shares_of_counts(build, rows, counts)
         if isinstance(rows.size, int):
             bounds = bounds_of(rows.size, self.mesh.size(rows.over))
-            num = self.mesh.block[rows.over]
+            num = self.mesh.num_along(rows.over)
             first = self.mesh.first_along(rows.over)
             own = bounds[first:][: num + 1]
             return _pairs(build, list(zip(own, own[1:])))
@@ -171,7 +171,7 @@ class Replicas:
         first = mesh.first_along(rows.over)
         return [
             (starts[number], sizes.minus(starts[number + 1], starts[number]))
-            for number in range(first, first + mesh.block[rows.over])
+            for number in range(first, first + mesh.num_along(rows.over))
         ]
 
     # Communication -----------------------------------------------------------
