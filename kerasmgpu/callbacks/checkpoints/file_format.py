@@ -115,7 +115,7 @@ class Reader:
         with _damage_named(), self._archive.open(info) as member:
             np.lib.format.read_magic(member)
             header = np.lib.format.read_array_header_1_0(member)
-            shape, is_fortran, stored = header
+            shape, is_fortran, _ = header
             if is_fortran or info.compress_type != zipfile.ZIP_STORED:
                 raise ValueError(f"{info.filename} is not as it was written")
             size = member.tell()
@@ -125,9 +125,8 @@ class Reader:
             "<HH", os.pread(fileno, 4, info.header_offset + 26)
         )
         start = info.header_offset + 30 + sum(lengths) + size
-        return Placed(
-            fileno, start, shape, stored, dtype(self.manifest["dtypes"][index])
-        )
+        name = self.manifest["dtypes"][index]
+        return Placed(fileno, start, shape, dtype(name))
 
     def verify(self) -> None:
         """Reads everything once and verifies the checksum."""
@@ -154,14 +153,12 @@ class Placed:
         fileno: Integer, the file's descriptor.
         start: Integer, the array's first byte.
         shape: Tuple of integers.
-        stored: NumPy type of the elements in the file.
         dtype: NumPy type of the array.
     """
 
     fileno: int
     start: int
     shape: tuple[int, ...]
-    stored: np.dtype
     dtype: np.dtype
 
     def reads(
@@ -171,7 +168,7 @@ class Placed:
 
         Args:
             box: Slices with a start and a stop, one per axis.
-            target: Array of the size of the part, and of type `stored`.
+            target: Array of the part's size and type, to which they write.
         """
         return self._reads(self.start, self.shape, box, target)
 
@@ -186,7 +183,7 @@ class Placed:
             yield functools.partial(self._read, start, (), (), target)
             return
         rest = shape[1:]
-        row = math.prod(rest) * self.stored.itemsize
+        row = math.prod(rest) * self.dtype.itemsize
         rows, first = len(target), box[0].start
         if row > _BLOCK and len(shape) > 1:
             for number in range(rows):
@@ -212,11 +209,11 @@ class Placed:
         target: np.ndarray,
     ) -> None:
         """Reads whole rows, and copies a part of each."""
-        size = math.prod(shape) * self.stored.itemsize
+        size = math.prod(shape) * self.dtype.itemsize
         data = os.pread(self.fileno, size, start)
         if len(data) < size:
             raise DamagedFileError("it is truncated")
-        target[...] = np.frombuffer(data, self.stored).reshape(shape)[box]
+        target[...] = np.frombuffer(data, self.dtype).reshape(shape)[box]
 
 
 def read(file: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:

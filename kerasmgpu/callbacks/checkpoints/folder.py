@@ -155,9 +155,10 @@ class Folder:
             with open(folder / stored.part_name(worker), "rb") as part:
                 reader = file_format.Reader(part)
             sha256s.append(reader.sha256)
-            for array, piece in enumerate(reader.manifest["pieces"]):
-                variable, start, shape = piece
-                pieces.append([variable, worker, array, start, shape])
+            dtypes = reader.manifest["dtypes"]
+            listed = zip(reader.manifest["pieces"], dtypes)
+            for array, ((variable, start, shape), dtype) in enumerate(listed):
+                pieces.append([variable, worker, array, start, shape, dtype])
         manifest = {**manifest, "sha256s": sha256s, "pieces": pieces}
         with _written(folder / stored.INDEX) as file:
             file_format.write(file, manifest, extra)

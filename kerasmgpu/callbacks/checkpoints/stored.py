@@ -11,7 +11,7 @@ worker wrote. The index is written last: a folder without one is no checkpoint.
 import concurrent.futures
 import contextlib
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -38,12 +38,14 @@ class Piece(NamedTuple):
         array: Integer, index of the array in that worker's file.
         start: Sequence of integers, the first element along each axis.
         shape: Sequence of integers.
+        dtype: String, the name of its type.
     """
 
     file: int
     array: int
     start: Sequence[int]
     shape: Sequence[int]
+    dtype: str
 
 
 class Sliceable(Protocol):
@@ -144,25 +146,23 @@ class Stored:
     def array(self, index: int) -> "StoredArray":
         """Returns a variable's array, of which nothing has been read yet."""
         pieces = self._pieces[index]
-        found: list[tuple[Sequence[int], file_format.Placed]]
+        shape = self.manifest["variables"][index].get("shape")
         if not self.is_sharded:
-            placed = self._main.placed(index)
-            found = [([0] * len(placed.shape), placed)]
-            return StoredArray(placed.shape, found, self._pool)
-        found = [
-            (piece.start, self._part(piece.file).placed(piece.array))
-            for piece in pieces
-        ]
-        shape = self.manifest["variables"][index]["shape"]
-        if len(pieces) == 1:  # With an axis of replicas, perhaps.
+            shape = self._main.placed(index).shape
+            name = self.manifest["dtypes"][index]
+            pieces = [Piece(0, index, [0] * len(shape), shape, name)]
+        elif len(pieces) == 1:  # With an axis of replicas, perhaps.
             shape = pieces[0].shape
-        return StoredArray(tuple(shape), found, self._pool)
+        return StoredArray(tuple(shape), pieces, self._placed, self._pool)
 
-    def _part(self, number: int) -> file_format.Reader:
-        if number not in self._readers:
-            path = self.path / part_name(number)
-            self._readers[number] = self._reader_of(path)
-        return self._readers[number]
+    def _placed(self, piece: Piece) -> file_format.Placed:
+        """Returns where a piece is, in a file that is opened when needed."""
+        if not self.is_sharded:
+            return self._main.placed(piece.array)
+        if piece.file not in self._readers:
+            path = self.path / part_name(piece.file)
+            self._readers[piece.file] = self._reader_of(path)
+        return self._readers[piece.file].placed(piece.array)
 
     def _reader_of(self, path: pathlib.Path) -> file_format.Reader:
         file = self._open.enter_context(open(path, "rb"))
@@ -178,7 +178,8 @@ class StoredArray:
 
     Args:
         shape: Tuple of integers.
-        pieces: Pairs of a first element along each axis, and a `Placed`.
+        pieces: List of `Piece`s.
+        place: Function that returns the `Placed` of a piece.
         pool: `ThreadPoolExecutor` that reads.
 
     Attributes:
@@ -189,26 +190,27 @@ class StoredArray:
     def __init__(
         self,
         shape: tuple[int, ...],
-        pieces: list[tuple[Sequence[int], file_format.Placed]],
+        pieces: Sequence[Piece],
+        place: Callable[[Piece], file_format.Placed],
         pool: concurrent.futures.ThreadPoolExecutor,
     ) -> None:
         self.shape = shape
-        self.dtype = pieces[0][1].dtype
+        self.dtype = file_format.dtype(pieces[0].dtype)
         self._pieces = pieces
+        self._place = place
         self._pool = pool
 
     def __getitem__(self, box: Any) -> np.ndarray:
         if box is Ellipsis:
             box = tuple(slice(0, size) for size in self.shape)
         size = [one.stop - one.start for one in box]
-        first = self._pieces[0][1]
-        target = np.empty(size, first.stored)
-        reads, found = [], 0
-        for start, placed in self._pieces:
-            places = list(zip(box, start, placed.shape))
+        target = np.empty(size, self.dtype)
+        reads: list[Callable[[], None]] = []
+        found = 0
+        for piece in self._pieces:
             common = [
                 (max(one.start, begin), min(one.stop, begin + length))
-                for one, begin, length in places
+                for one, begin, length in zip(box, piece.start, piece.shape)
             ]
             if any(end <= begin for begin, end in common):
                 continue
@@ -217,14 +219,14 @@ class StoredArray:
                     slice(begin - origin, end - origin)
                     for (begin, end), origin in zip(common, origins)
                 )
-                for origins in (start, [one.start for one in box])
+                for origins in (piece.start, [one.start for one in box])
             )
             part = target[into] if into else target
             found += part.size
-            reads += placed.reads(source, part)
+            reads += self._place(piece).reads(source, part)
         if found != target.size:
             raise file_format.DamagedFileError(
                 "a part of a variable is missing"
             )
         list(self._pool.map(lambda read: read(), reads))
-        return target.view(self.dtype)
+        return target

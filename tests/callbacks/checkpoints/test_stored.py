@@ -78,6 +78,16 @@ def test_any_box_is_read_as_it_was(tmp_path, monkeypatch, block):
         np.testing.assert_array_equal(checkpoint.extra, [np.ones(2)])
 
 
+def test_only_files_that_have_a_part_of_a_box_are_opened(tmp_path):
+    path = save(Folder(tmp_path, 3))
+    for other in (0, 2):
+        (path / stored.part_name(other)).unlink()
+    box = slice(5, 7), slice(0, 5)
+    with stored.Stored(path) as checkpoint:
+        part = checkpoint.array(0)[box]
+    np.testing.assert_array_equal(part, VALUES[0][box])
+
+
 def test_only_the_rows_of_a_part_are_read(tmp_path, monkeypatch):
     """Of one file, too."""
     folder = Folder(tmp_path, 3)
@@ -94,7 +104,7 @@ def test_only_the_rows_of_a_part_are_read(tmp_path, monkeypatch):
         monkeypatch.setattr(os, "pread", pread)
         part = array[slice(90, 93), slice(0, 40)]
     np.testing.assert_array_equal(part, rows[90:93])
-    assert sum(sizes) == part.nbytes
+    assert sum(sizes) == part.nbytes + 4  # The length of the header, too.
 
 
 def damage(path):
