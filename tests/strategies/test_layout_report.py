@@ -190,3 +190,30 @@ def test_what_can_not_be_counted_is_refused():
     model.compile("sgd", "mse", run_eagerly=True)
     with pytest.raises(InputError, match="run_eagerly=True"):
         kerasmgpu.layout_report(model, (X, Y))
+
+
+@pytest.mark.parametrize(
+    "policy, bytes_each", [("float32", 4), ("mixed_bfloat16", 2)]
+)
+def test_weights_are_gathered_in_the_type_that_the_step_computes_in(
+    policy, bytes_each
+):
+    """Of two layers, both weights are whole at a time: one gather each."""
+    units, rows = 40, 1000
+    strategy = kerasmgpu.strategy(
+        num_replicas=4, shard="weights", min_shard_bytes=999
+    )
+    with strategy.scope():
+        inputs = keras.Input((units,))
+        x = keras.layers.Dense(units, "relu", dtype=policy, name="one")(inputs)
+        x = keras.layers.Dense(units, dtype=policy, name="two")(x)
+        model = keras.Model(inputs, x)
+        model.compile("adam", "mse")
+    x = np.ones((rows, units), "float32")
+    report = kerasmgpu.layout_report(model, (x, x))
+    layers = {layer.name: layer for layer in report.layers}
+    kernel = units * units
+    for name in ("one", "two"):
+        combined = layers[name].combined
+        assert combined["all_gather"] == kernel * bytes_each
+        assert combined["reduce_scatter"] == kernel * 4
