@@ -93,7 +93,8 @@ def find_layout(
     runs, and the devices needn't exist. A layout is better if each device
     computes less (8 operations count as a byte), sends less, and holds less. Rows
     are divided along the first axis; variables along the others, and also along
-    the first one if they don't fit otherwise (`memory`).
+    the first one where that sends less, as for tables, or if they don't fit
+    otherwise (`memory`).
 
     Args:
         model: Compiled `keras.Model` that was built under a strategy of

@@ -150,7 +150,8 @@ class ImaginedSteps:
             for tensor in one.sizes(mesh):
                 num_bytes = report.bytes_of(tensor, self._rows)
                 size = mesh.num_devices(one.axis)
-                sent[one.axis] += in_a_ring(kind, num_bytes, size)
+                if size > 1:
+                    sent[one.axis] += in_a_ring(kind, num_bytes, size)
         return sent
 
 

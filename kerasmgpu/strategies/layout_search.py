@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias
 
 from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
@@ -100,7 +100,8 @@ class Search:
     Args:
         sizes: Sizes of the mesh axes.
         rows_axis: The mesh axis that divides rows, or `None`. Variables are
-            divided along it only where they don't fit otherwise.
+            divided along it only where that sends less, as for tables, or
+            where they don't fit otherwise.
         groups: Sequence of `Group`.
         evaluate: Function that returns the `Cost` of a layout.
     """
@@ -114,6 +115,7 @@ class Search:
     ) -> None:
         self._sizes = sizes
         self._rows_axis = rows_axis
+        self._of_rows = () if rows_axis is None else (rows_axis,)
         self._groups = sorted(groups, key=lambda one: -one.num_bytes)
         self._evaluate = evaluate
         self._costs: dict[Layout, Cost] = {}
@@ -146,13 +148,19 @@ class Search:
         ends = [self._descend(end, Cost.total) for end in (*starts[1:], *ends)]
         ends.append(self._descend(starts[0], Cost.total, families_first=True))
         found = min(ends, key=lambda one: self.cost(one).total())
+        # Rows of a table that a batch looks up are fewer than its gradient's.
+        sends_less = functools.partial(Cost.total, price=0.0)
+        found = self._descend(found, sends_less, self._of_rows)
         if most is None or self.cost(found).held <= most:
             return found
         for price in _PRICES:
             value = functools.partial(Cost.total, price=price)
             for start in (found, self._with_rows(found)):
                 found = min(
-                    (found, self._descend(start, value, all_axes=True)),
+                    (
+                        found,
+                        self._descend(start, value, range(len(self._sizes))),
+                    ),
                     key=lambda one: value(self.cost(one)),
                 )
             if self.cost(found).held <= most:
@@ -194,15 +202,28 @@ class Search:
         self,
         layout: Layout,
         value: Callable[[Cost], float],
-        all_axes: bool = False,
+        overs: Collection[int] | None = None,
         families_first: bool = False,
     ) -> Layout:
-        """Moves variables as long as that makes the layout cheaper."""
+        """Moves variables as long as that makes the layout cheaper.
+
+        Args:
+            layout: The layout to begin with.
+            value: What a cost counts.
+            overs: Mesh axes that divide. Default: all but that of the rows.
+            families_first: Whether groups of one family move together first.
+        """
+        if overs is None:
+            overs = [
+                over
+                for over in range(len(self._sizes))
+                if over not in self._of_rows
+            ]
         for parts in self._parts(families_first):
             for _ in range(_MOST_SWEEPS):
                 before = layout
                 for members, shape in parts:
-                    moved = self._moves(layout, members, shape, all_axes)
+                    moved = self._moves(layout, members, shape, overs)
                     layout = min(
                         (layout, *moved), key=lambda one: value(self.cost(one))
                     )
@@ -250,12 +271,11 @@ class Search:
         layout: Layout,
         members: Sequence[int],
         shape: tuple[int, ...],
-        all_axes: bool,
+        overs: Collection[int],
     ) -> Iterator[Layout]:
         """Yields layouts that differ in one mesh axis of some variables."""
-        for over, size in enumerate(self._sizes):
-            if over == self._rows_axis and not all_axes:
-                continue
+        for over in overs:
+            size = self._sizes[over]
             for axis in (None, *range(len(shape))):
                 if axis is not None and shape[axis] < size:
                     continue
