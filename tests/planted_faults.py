@@ -168,6 +168,27 @@ FAULTS = {
         "kind is not None",
         "tests/strategies/test_layouts.py",
     ),
+    "whole_product": Fault(
+        "each device computes the whole gradient of its part of a weight",
+        "partitioner/planning/planner.py",
+        "or self._divided(node)",
+        "or None",
+        "tests/strategies/test_layouts.py",
+    ),
+    "slow_axis": Fault(
+        "bytes along a slow axis count as those along a fast one",
+        "strategies/imagined_steps.py",
+        "number * self._slowness[over] for over, number in sent.items()",
+        "number for over, number in sent.items()",
+        "tests/strategies/test_found_layout.py",
+    ),
+    "unbounded_layout": Fault(
+        "a layout that is found holds more than fits",
+        "strategies/layout_search.py",
+        "return max(cost.held - most, 0), cost.total()",
+        "return 0, cost.total()",
+        "tests/strategies/test_layout_search.py",
+    ),
     "late_scatter": Fault(
         "a gradient is scattered after what reads it",
         "partitioner/passes/scatter_early.py",

@@ -85,7 +85,7 @@ class AutoLayouts(Layouts):
         if strategy.num_workers > 1:
             data = strategy.from_first_worker(data)
         self.found = found = _read(data)
-        logging.info(
+        logging.warning(
             "kerasmgpu: the layout of %r on the mesh %s is the best of %d for "
             "batches of %d rows: each device holds %s of %s bytes of variables, "
             "and sends %s in a step. print(strategy.found_layout) shows it.",

@@ -22,7 +22,7 @@ from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.layout_search import Cost, Layout
 
-_SECONDS_BETWEEN_LINES = 2.0
+_FIRST_LINE_SECONDS, _SECONDS_BETWEEN_LINES = 2.0, 10.0
 _HOST = "/device:CPU:0"
 
 
@@ -88,7 +88,7 @@ class ImaginedSteps:
                 self._numbers[tensor] = number
         self._products = dict(_products(self._program))
         self._planned: dict[Any, tuple[Plans, ...]] = {}
-        self._count, self._said = 0, time.monotonic()
+        self._count, self._says_at = 0, time.monotonic() + _FIRST_LINE_SECONDS
 
     def cost(self, layout: Layout) -> Cost:
         """Returns what a layout costs."""
@@ -116,13 +116,13 @@ class ImaginedSteps:
         return {name: sent[over] for over, name in enumerate(self._axes)}
 
     def _tell(self) -> None:
-        """Logs how many layouts were tried, every two seconds."""
+        """Logs how many layouts were tried, after two seconds and later."""
         self._count += 1
         now = time.monotonic()
-        if now > self._said + _SECONDS_BETWEEN_LINES:
-            self._said = now
-            logging.info(
-                "kerasmgpu: looking for a layout on %s: %d tried.",
+        if now >= self._says_at:
+            self._says_at = now + _SECONDS_BETWEEN_LINES
+            logging.warning(
+                "kerasmgpu: looking for a layout on %s: %d compared so far.",
                 "x".join(map(str, self._axes.values())),
                 self._count,
             )

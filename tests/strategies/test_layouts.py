@@ -373,3 +373,26 @@ def test_with_two_axes_each_gradient_is_summed_where_it_is():
         for weight in model.trainable_weights
     )
     assert sent == pytest.approx(5 * activations + gradients, rel=0.05)
+
+
+def test_each_device_computes_its_part_of_a_heads_gradient():
+    """The loss needs whole logits; the head's gradient is a product of them."""
+    mesh = distribution.DeviceMesh(
+        (1, 2), ("batch", "model"), [n.lower() for n in device_names(2)]
+    )
+    layouts = distribution.LayoutMap(mesh)
+    layouts["head/kernel"] = (None, "model")
+    distribution.set_distribution(
+        distribution.ModelParallel(layout_map=layouts)
+    )
+    inputs = keras.Input((40,))
+    model = keras.Model(inputs, keras.layers.Dense(130, name="head")(inputs))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    batch = np.ones((32, 40)), np.ones((32,), "int32")
+    kerasmgpu.layout_report(model, batch)
+    (program,) = model.train_function.programs
+    (plans,) = program.plans
+    products = [n for n in program.trace.graph.nodes if n.type == "MatMul"]
+    assert len(products) == 2
+    assert all(plans.nodes[node].is_local for node in products)
