@@ -1,6 +1,6 @@
 """A case of `shared_program`: data that programs of `keras.distribution` feed.
 
-The argument is a key of `DISTRIBUTIONS`.
+The argument is a key of `DISTRIBUTIONS`, or `FOUND`.
 """
 
 import atexit
@@ -28,6 +28,8 @@ def run(strategy, name, _):
     The error is that of the rows of a worker on a mesh that divides no rows.
     """
     strategy()
+    if name == FOUND:
+        return with_found_layout(kerasmgpu.strategy(mesh=(1, 2), layout="auto"))
     distribution = DISTRIBUTIONS[name](keras.distribution.list_devices())
     costs = layer_costs(distribution)
     if name == "data":
@@ -55,6 +57,19 @@ def model_parallel(devices):
 
 
 DISTRIBUTIONS = {"data": data_parallel, "model": model_parallel}
+
+
+FOUND = "found"
+"""Name of the case in which the layout is found, by the first worker."""
+
+
+def with_found_layout(strategy):
+    """Weights of a model whose layout is found, and the layout's keys."""
+    with strategy.scope():
+        model = built()
+    model.fit(X, Y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    found = strategy.found_layout
+    return model.get_weights(), found and found.layouts
 
 
 def trained(distribution, kinds):

@@ -5,9 +5,15 @@ import functools
 import numpy as np
 import pytest
 
+import kerasmgpu
 from tests.devices import device_names
 from tests.workers import distribution_program
-from tests.workers.distribution_program import DISTRIBUTIONS, KINDS, SHARDED
+from tests.workers.distribution_program import (
+    DISTRIBUTIONS,
+    FOUND,
+    KINDS,
+    SHARDED,
+)
 
 
 @functools.cache
@@ -51,3 +57,15 @@ def test_workers_read_any_data(name, job):
             assert "a data set with the auto_shard_policy OFF" in error
     said = "\n".join(job.lines)
     assert ("Received: auto_shard_dataset=False" in said) == (name == "data")
+
+
+@pytest.mark.slow
+@pytest.mark.job_case(2, 1, f"distribution {FOUND}")
+def test_workers_have_the_layout_that_the_first_one_finds(job):
+    one = kerasmgpu.strategy(num_replicas=1)
+    weights, _ = distribution_program.with_found_layout(one)
+    (first, layouts), (second, others) = job.workers
+    assert layouts and layouts == others
+    for found in (first, second):
+        for own, expected in zip(found, weights, strict=True):
+            np.testing.assert_allclose(own, expected, atol=1e-5)
