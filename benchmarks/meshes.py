@@ -2,11 +2,13 @@
 
     python -m benchmarks.meshes --shape=2x2
     python -m benchmarks.meshes --shape=2x2 --backend=jax    # needs jax
+    python -m benchmarks.meshes --shape=2x2 --layout=auto
 
 Rows are divided along the first axis; heads, columns and then rows of the wide
-layers, and the table's words along the second, as Megatron-LM does. Devices are
-logical CPUs. Prints one line: the first step, the median of the steps of the
-second and third epoch, and the last loss; and what `layout_report` counts.
+layers, and the table's words along the second, as Megatron-LM does, unless the
+layout is found. Devices are logical CPUs. Prints one line: the first step, the
+median of the steps of the second and third epoch, and the last loss; and what
+`layout_report` counts.
 """
 
 import math
@@ -19,6 +21,9 @@ from absl import app, flags
 SHAPE = flags.DEFINE_string("shape", "2x2", "Rows and columns of the mesh.")
 BACKEND = flags.DEFINE_enum(
     "backend", "tensorflow", ["tensorflow", "jax"], "Backend of Keras."
+)
+LAYOUT = flags.DEFINE_enum(
+    "layout", "megatron", ["megatron", "auto"], "Layout of the variables."
 )
 STEPS, ROWS, TOKENS, WORDS, UNITS, LAYERS = 12, 16, 64, 1000, 256, 4
 
@@ -42,12 +47,19 @@ def main(argv):
 
     devices = keras.distribution.list_devices("cpu")[:count]
     mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
-    keras.distribution.set_distribution(
-        keras.distribution.ModelParallel(
-            layout_map=layouts_of(mesh), batch_dim_name="batch"
+    if LAYOUT.value == "auto":
+        import kerasmgpu
+
+        strategy = kerasmgpu.strategy(mesh=shape, layout="auto")
+        with strategy.scope():
+            model = built()
+    else:
+        keras.distribution.set_distribution(
+            keras.distribution.ModelParallel(
+                layout_map=layouts_of(mesh), batch_dim_name="batch"
+            )
         )
-    )
-    model = built()
+        model = built()
     x = np.random.default_rng(0).integers(0, WORDS, (STEPS * ROWS, TOKENS))
     y, ends = np.roll(x, -1, 1), []
     note = keras.callbacks.LambdaCallback(

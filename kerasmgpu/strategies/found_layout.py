@@ -90,11 +90,11 @@ def find_layout(
     """Finds how to divide a model's variables over a mesh of devices.
 
     The training step is traced once, and planned for layout after layout; none
-    runs, and the devices needn't exist. A layout is better if each device
-    computes less (8 operations count as a byte), sends less, and holds less. Rows
-    are divided along the first axis; variables along the others, and also along
-    the first one where that sends less, as for tables, or if they don't fit
-    otherwise (`memory`).
+    runs, and the devices needn't exist. Products are divided first; then a
+    device sends and holds as little as can be, where a byte that is held counts
+    as one that is sent in a step. Rows are divided along the first axis;
+    variables along the others, and also along the first one where that sends
+    less, as for tables, or if they don't fit otherwise (`memory`).
 
     Args:
         model: Compiled `keras.Model` that was built under a strategy of
