@@ -232,7 +232,7 @@ CASES = (
     Case("checkpoint", "show CHECKPOINT, verify CHECKPOINT or convert SOURCE"),
     Case("checkpoint show a b", "is expected. Received: show a b"),
     Case("checkpoint repair folder", "is expected. Received: repair folder"),
-    Case("checkpoint show empty", "is expected. Received: empty", {}, True),
+    Case("checkpoint show empty", "empty is damaged: File is no", {}, True),
     Case(
         "checkpoint convert binary new.keras", "binary is damaged: ", {}, True
     ),
