@@ -189,6 +189,20 @@ FAULTS = {
         "return 0, cost.total()",
         "tests/strategies/test_layout_search.py",
     ),
+    "scattered_along_one_axis": Fault(
+        "gradients of several mesh axes are one reduce-scatter",
+        "partitioner/passes/scatter_early.py",
+        "axes = sorted({one.axis for one in group})",
+        "axes = [group[0].axis] if group else []",
+        "tests/strategies/test_layouts.py",
+    ),
+    "stale_variables": Fault(
+        "steps go on with variables that were replaced",
+        "partitioner/runtime/function.py",
+        "known[:] = [one for one in known if not one[1].trace.is_stale]",
+        "known[:] = list(known)",
+        "tests/strategies/test_auto_layouts.py",
+    ),
     "late_scatter": Fault(
         "a gradient is scattered after what reads it",
         "partitioner/passes/scatter_early.py",

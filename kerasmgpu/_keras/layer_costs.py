@@ -156,21 +156,15 @@ def _variables(
             owners[id(variable)] = path, variable  # Inner layers come later.
     for path, variable in owners.values():
         yield path, "weights", variable
-    names = {
-        variable.path.replace("/", "_"): path
-        for path, variable in owners.values()
-    }
+    weights = [variable for _, variable in owners.values()]
     slots = {
-        id(variable): variable
-        for optimizer in training_state.optimizers(model)
-        for variable in optimizer.variables
-        if id(variable) not in owners
+        id(slot): (slot, weight)
+        for slot, weight in training_state.slots(model, weights)
+        if id(slot) not in owners
     }
-    for variable in slots.values():
-        *_, name = variable.path.split("/")
-        known = [one for one in names if name.startswith(f"{one}_")]
-        path = names[max(known, key=len)] if known else NO_LAYER
-        yield path, "slots", variable
+    for slot, weight in slots.values():
+        path = NO_LAYER if weight is None else owners[id(weight)][0]
+        yield path, "slots", slot
     for variable in model.metrics_variables:
         if id(variable) not in owners:
             yield NO_LAYER, "weights", variable

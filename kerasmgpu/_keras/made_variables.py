@@ -25,6 +25,7 @@ from kerasmgpu._keras.distribution_backend import (
 )
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
+from kerasmgpu.partitioner.runtime import replaced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,14 +101,25 @@ def _init(original: Original, self: Any, *args: Any, **kwargs: Any) -> None:
     original(self, *args, **kwargs)
 
 
+def set_layout(variable: Any, layout: Any) -> None:
+    """Says in which layout a Keras variable is already.
+
+    Args:
+        variable: `keras.Variable`.
+        layout: `keras.distribution.TensorLayout`.
+    """
+    variable._layout = layout
+    variable._value.sharding = sharding_of(layout)
+
+
 def lay_out(variable: Any, layout: Any) -> None:
     """Makes the value of a Keras variable anew, laid out in another way.
 
-    Functions that were traced before keep the old value.
+    Steps and partitioned functions that captured it are traced again.
 
     Args:
-        variable: `keras.Variable`, in the scope of whose strategy it runs. If
-            it is divided between workers, all must call it.
+        variable: `keras.Variable` that is sharded, in the scope of whose
+            strategy it runs. If it is divided between workers, all must call it.
         layout: `keras.distribution.TensorLayout`.
     """
     before, value = variable._value, keras.ops.convert_to_numpy(variable)
@@ -117,6 +129,7 @@ def lay_out(variable: Any, layout: Any) -> None:
     # copies is their first one's.
     made = getattr(variable._value, "_primary", variable._value)
     made._unique_id = before._unique_id
+    replaced.note(before)
 
 
 def _layout(variable: Any, value: Any) -> NamedSharding | None:

@@ -30,6 +30,8 @@ from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed, without_optionals
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.seams import Original, seam
+from kerasmgpu.partitioner.runtime import replaced
+from kerasmgpu.partitioner.runtime.function import as_tensor
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.replica_arithmetic import require_rows
@@ -124,8 +126,19 @@ class Steps:
             return self._from_data_set(iterator)
         outputs = None
         for _, batch in zip(range(self._model.steps_per_execution), iterator):
-            outputs = self._partitioned(without_optionals(batch))
+            outputs = self._run_batch(without_optionals(batch))
         return outputs
+
+    def _run_batch(self, batch: Any) -> Any:
+        if self._trains:
+            self._strategy.lay_out_model(
+                self._model,
+                lambda: self._partitioned.prepared(
+                    tf.nest.map_structure(as_tensor, batch)
+                )[0],
+                len(tf.nest.flatten(batch)[0]),
+            )
+        return self._partitioned(batch)
 
     @property
     def programs(self) -> list[Program]:
@@ -165,9 +178,14 @@ class Steps:
             self._model, self, self._step, iterator
         )
         last, settings, execution = self._last
-        if last is not iterator or settings != (steps, with_logs):
+        now = steps, with_logs, replaced.count()
+        if last is not iterator or settings != now:
             execution = self._execution(iterator, steps, with_logs)
-            self._last = (iterator, (steps, with_logs), execution)
+            self._last = (
+                iterator,
+                (steps, with_logs, replaced.count()),
+                execution,
+            )
         try:
             return execution(iterator)
         except tf.errors.ResourceExhaustedError as error:
@@ -249,16 +267,13 @@ class Steps:
                 self._strategy.of_each_worker(parts)
             )
         given = (specification,), in_shares, feed.batch_shapes
-        program = self._partitioned.program(*given)
-        if self._trains and self._strategy.lay_out_anew(
-            self._model, program, feed.batch_size
-        ):
-            model = self._model
-            model.test_function = model.predict_function = None
-            self._partitioned = self._strategy.partitioned(
-                self._step, model.jit_compile
+        if self._trains:
+            self._strategy.lay_out_model(
+                self._model,
+                lambda: self._partitioned.program(*given),
+                feed.batch_size,
             )
-            program = self._partitioned.program(*given)
+        program = self._partitioned.program(*given)
         names = None
         if not with_logs:
             # Keras reads the epoch's logs from the metrics, unless the step

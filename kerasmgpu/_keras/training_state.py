@@ -1,7 +1,7 @@
 """Reads and restores the variables of layers, optimizers and metrics."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -97,6 +97,23 @@ def variables(
     if with_metrics:
         listed += [("metric", v) for v in model.metrics_variables]
     return listed, built
+
+
+def slots(
+    model: keras.Model, weights: Iterable[Any]
+) -> Iterator[tuple[Any, Any]]:
+    """Yields each variable of the optimizers with its weight, or `None`.
+
+    Args:
+        model: `keras.Model`.
+        weights: Variables of the model.
+    """
+    by_name = {one.path.replace("/", "_"): one for one in weights}
+    for optimizer in optimizers(model):
+        for slot in optimizer.variables:
+            *_, name = slot.path.split("/")
+            known = [one for one in by_name if name.startswith(f"{one}_")]
+            yield slot, by_name[max(known, key=len)] if known else None
 
 
 def restore(

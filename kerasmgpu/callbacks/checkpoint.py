@@ -115,6 +115,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         if every_seconds is not None:
             every_seconds = checked_number(every_seconds, "every_seconds")
         mode = checked_choice(mode, "mode", ("min", "max"))
+        if sharded is not None and not isinstance(sharded, bool):
+            raise InputError(
+                f"sharded must be True, False or None. Received: {sharded!r}"
+            )
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.best = best

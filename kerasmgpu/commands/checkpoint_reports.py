@@ -52,7 +52,7 @@ def show(path: str, as_json: bool = False) -> dict[str, Any]:
         console,
         f"{done}; "
         f"{len(report['variables'])} variables, {sum(sizes.values()):,} bytes in "
-        f"{len(sizes)} files; Keras {report['keras']}, "
+        f"{len(sizes)} file{'s' if len(sizes) > 1 else ''}; Keras {report['keras']}, "
         f"TensorFlow {report['tensorflow']}",
     )
     return report

@@ -49,14 +49,10 @@ class ExactStrategy(Protocol):
     def check_layouts(self, model: Any) -> None:
         """Warns of keys of a layout map that match nothing in a model."""
 
-    def lay_out_anew(
-        self, model: Any, program: Program, rows: int | None
-    ) -> bool:
-        """Finds a layout for a model that begins to train, if it must.
-
-        Returns:
-            Whether its variables have been made anew.
-        """
+    def lay_out_model(
+        self, model: Any, trace: Callable[[], Program], rows: int | None
+    ) -> None:
+        """Finds a layout for a model that begins to train, if it must."""
 
     # Workers of the job.
 

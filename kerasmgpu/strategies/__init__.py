@@ -310,7 +310,7 @@ def strategy(
     checked_choice(all_reduce, "all_reduce", ALL_REDUCES)
     layouts: Layouts | None = None
     worker = cluster.from_environment()
-    _check_mesh(mesh, layout, memory, distribution)
+    _check_mesh(mesh, layout, memory, distribution, strict)
     if mesh is not None:
         if virtual_devices:
             device_choice.make_logical_cpus(virtual_devices)
@@ -373,10 +373,17 @@ def _check_mesh(
     layout: str | Mapping[str, Any] | None,
     memory: int | None,
     distribution: Distribution | None,
+    strict: bool,
 ) -> None:
     """Validates the arguments of `strategy` that are about a mesh."""
-    if isinstance(layout, str):
-        checked_choice(layout, "layout", ("auto",))
+    is_layout = (
+        layout is None or layout == "auto" or isinstance(layout, Mapping)
+    )
+    if not is_layout:
+        raise InputError(
+            'layout is "auto", or a dictionary of the keys and values of a '
+            f"LayoutMap. Received: layout={layout!r}"
+        )
     if (mesh is None) != (layout is None) or (
         mesh is not None and distribution is not None
     ):
@@ -386,6 +393,13 @@ def _check_mesh(
             f"distribution={distribution}; give both, such as mesh=(2, 4), "
             'layout="auto", or a distribution.'
         )
+    if layout == "auto" and strict:
+        raise InputError(
+            'layout="auto" has no keys that strict could be about. Received: '
+            "strict=True; leave it out."
+        )
+    if memory is not None:
+        checked_integer(memory, "memory", 1)
     if memory is not None and layout != "auto":
         raise InputError(
             'memory bounds what layout="auto" finds. Received: '

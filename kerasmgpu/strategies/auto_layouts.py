@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,12 +14,18 @@ from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.partitioner.runtime.program import Program
-from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
+from kerasmgpu.partitioner.runtime.sharded_variable import (
+    AxesToShard,
+    ShardedVariable,
+)
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.found_layout import FoundLayout, search
 from kerasmgpu.strategies.layout_search import most_divided
 from kerasmgpu.strategies.layouts import Distribution, Layouts
 from kerasmgpu.strategies.sharding import NewVariable
+
+_ATTRIBUTE = "_kerasmgpu_is_laid_out"
+"""Attribute of a Keras variable whose layout was found."""
 
 
 class AutoLayouts(Layouts):
@@ -58,30 +65,29 @@ class AutoLayouts(Layouts):
     def lay_out(
         self,
         model: keras.Model,
-        program: Program,
+        trace: Callable[[], Program],
         rows: int,
         strategy: ExactStrategy,
-    ) -> bool:
+    ) -> None:
         """Finds the layout of a model, and divides its variables so.
 
+        Does nothing for a model that is laid out already.
+
         Args:
-            model: `keras.Model` with all its variables.
-            program: `Program` of its training step.
+            model: `keras.Model`.
+            trace: Function that returns the `Program` of its training step;
+                variables that the step makes exist then.
             rows: Integer, rows of a global batch.
             strategy: The strategy that trains it.
-
-        Returns:
-            Whether that changed its variables: `False` for a model that is laid
-            out already.
         """
         if model in self._models:
-            return False
-        self._models.add(model)
-        mesh = self.distribution.device_mesh
+            return
+        program, mesh = trace(), self.distribution.device_mesh
         axes = dict(zip(mesh.axis_names, map(int, mesh.shape)))
+        variables = DivisibleVariables(model, _kept_axes)
         data = b""
         if strategy.is_first_worker:
-            data = _written(model, program, rows, axes, self._memory)
+            data = _written(variables, program, rows, axes, self._memory)
         if strategy.num_workers > 1:
             data = strategy.from_first_worker(data)
         self.found = found = _read(data)
@@ -97,18 +103,49 @@ class AutoLayouts(Layouts):
             f"{found.whole:,}",
             f"{sum(found.sent.values()):,}",
         )
-        layouts = found.layout_map(mesh)
-        weights = DivisibleVariables(model)
+        self._models.add(model)
         self._is_found = True
         try:
             with strategy.scope():
-                for one, slots in zip(weights.variables, weights.slots):
-                    layout = layouts[one.path] or _whole(one, mesh)
-                    for variable in (one, *slots):
-                        made_variables.lay_out(variable, layout)
+                self._divide(variables, found.layout_map(mesh))
         finally:
             self._is_found = False
-        return True
+
+    def _divide(
+        self,
+        variables: DivisibleVariables,
+        layouts: keras.distribution.LayoutMap,
+    ) -> None:
+        """Makes those variables anew whose axes are others than they have."""
+        mesh = self.distribution.device_mesh
+        for number, one in enumerate(variables.variables):
+            layout = layouts[one.path] or _whole(one, mesh)
+            axes = self.axes_of(layout.axes)
+            keeps = number in variables.fixed
+            for each in (one, *variables.slots[number]):
+                setattr(each, _ATTRIBUTE, True)
+                if keeps or each.value.shard_axes == axes:
+                    made_variables.set_layout(each, layout)
+                else:
+                    made_variables.lay_out(each, layout)
+
+
+def _kept_axes(variables: list[Any]) -> AxesToShard | None:
+    """Returns the axes of a variable that keeps them, else `None`.
+
+    A variable keeps them if it is too short for the mesh, if another model has
+    laid it out, and if a function of the user's own has captured it.
+
+    Args:
+        variables: A variable of Keras and its slots.
+    """
+    held = [one.value for one in variables]
+    if not isinstance(held[0], ShardedVariable):
+        return ()
+    is_kept = any(getattr(one, _ATTRIBUTE, False) for one in variables) or any(
+        not isinstance(one, ShardedVariable) or one.is_captured for one in held
+    )
+    return held[0].shard_axes if is_kept else None
 
 
 def auto_layouts_of(

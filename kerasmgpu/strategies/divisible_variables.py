@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -10,19 +10,32 @@ import tensorflow as tf
 
 from kerasmgpu._keras import training_state
 from kerasmgpu._keras.distribution_backend import sharding_of
+from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.strategies.layout_search import Group, Layout, elements_of_part
 
 
 class DivisibleVariables:
     """The variables of a model that can be divided, with their slots.
 
+    Args:
+        model: `keras.Model` with its variables.
+        fixed: Function that returns, for the values of a variable and its slots,
+            the axes that they keep, empty for whole ones; `None` for those that
+            can be laid out.
+            Default: all can be.
+
     Attributes:
         variables: List of Keras's variables.
         slots: For each, the optimizer's variables of the same shape.
+        fixed: Maps numbers of variables to the axes that they keep.
         num_bytes: Bytes of all the model's variables and slots.
     """
 
-    def __init__(self, model: keras.Model) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        fixed: Callable[[list[Any]], AxesToShard | None] = lambda _: None,
+    ) -> None:
         metrics = set(map(id, model.metrics_variables))
         every = {id(one): one for one in model.variables}
         self.variables, others = [], []
@@ -32,22 +45,20 @@ class DivisibleVariables:
             elif id(one) not in metrics:
                 others.append(one)
         self.slots: list[list[Any]] = [[] for _ in self.variables]
-        names = {
-            one.path.replace("/", "_"): number
-            for number, one in enumerate(self.variables)
-        }
-        for optimizer in training_state.optimizers(model):
-            for slot in optimizer.variables:
-                *_, name = slot.path.split("/")
-                known = [one for one in names if name.startswith(f"{one}_")]
-                number = names[max(known, key=len)] if known else None
-                if number is None or slot.shape != self.variables[number].shape:
-                    others.append(slot)
-                else:
-                    self.slots[number].append(slot)
-        self._fixed = sum(map(_bytes, others))
-        divisible = sum(map(self.bytes_of, range(len(names))))
-        self.num_bytes = self._fixed + divisible
+        numbers = {id(one): n for n, one in enumerate(self.variables)}
+        for slot, weight in training_state.slots(model, self.variables):
+            if weight is None or slot.shape != weight.shape:
+                others.append(slot)
+            else:
+                self.slots[numbers[id(weight)]].append(slot)
+        self.fixed: dict[int, AxesToShard] = {}
+        for number, one in enumerate(self.variables):
+            kept = fixed([one, *self.slots[number]])
+            if kept is not None:
+                self.fixed[number] = kept
+        self._undivided = sum(map(_bytes, others))
+        divisible = sum(map(self.bytes_of, range(len(numbers))))
+        self.num_bytes = self._undivided + divisible
 
     def bytes_of(self, number: int) -> int:
         """Bytes of a variable and its slots."""
@@ -56,7 +67,7 @@ class DivisibleVariables:
 
     def held(self, layout: Layout, sizes: Sequence[int]) -> int:
         """Bytes of all variables on the device that holds most."""
-        total = self._fixed
+        total = self._undivided
         for number, axes in enumerate(layout):
             shape = tuple(self.variables[number].shape)
             bytes_each = self.bytes_of(number) // max(math.prod(shape), 1)
@@ -64,9 +75,14 @@ class DivisibleVariables:
         return total
 
     def groups(self) -> list[Group]:
-        """Returns the variables that repeat, such as those of equal blocks."""
+        """Returns the variables that repeat, such as those of equal blocks.
+
+        Those that are fixed are in none.
+        """
         found: dict[tuple[str, Any], list[int]] = {}
         for number, one in enumerate(self.variables):
+            if number in self.fixed:
+                continue
             key = _key(one.path), tuple(one.shape)
             found.setdefault(key, []).append(number)
         return [
@@ -100,19 +116,26 @@ class DivisibleVariables:
             made.update(specs)
         return {key: spec for key, spec in made.items() if any(spec)}
 
+    def whole(self, num_axes: int) -> Layout:
+        """Returns the layout in which all that isn't fixed is whole."""
+        whole = (None,) * num_axes
+        return tuple(
+            self.fixed.get(number) or whole
+            for number in range(len(self.variables))
+        )
+
     def laid_out(
         self, layouts: keras.distribution.LayoutMap, names: Sequence[str]
     ) -> Layout:
         """Returns the layout that a `LayoutMap` gives the variables."""
-        made = []
-        for one in self.variables:
+        made = list(self.whole(len(names)))
+        for number, one in enumerate(self.variables):
             layout = layouts[one.path]
-            spec = () if layout is None else sharding_of(layout).spec
-            made.append(
-                tuple(
+            if layout is not None and number not in self.fixed:
+                spec = sharding_of(layout).spec
+                made[number] = tuple(
                     spec.index(name) if name in spec else None for name in names
                 )
-            )
         return tuple(made)
 
 

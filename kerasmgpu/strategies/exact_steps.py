@@ -187,28 +187,22 @@ class ExactSteps(_Strategy):
         layouts = self.layouts
         return layouts.found if isinstance(layouts, AutoLayouts) else None
 
-    def lay_out_anew(
-        self, model: keras.Model, program: Program, rows: int | None
-    ) -> bool:
+    def lay_out_model(
+        self,
+        model: keras.Model,
+        trace: Callable[[], Program],
+        rows: int | None,
+    ) -> None:
         """Finds a layout for a model that begins to train, with `"auto"`.
 
         Args:
-            model: `keras.Model` with all its variables.
-            program: `Program` of its training step.
+            model: `keras.Model`.
+            trace: Function that returns the `Program` of its training step.
             rows: Integer, rows of a global batch; `None` where unknown.
-
-        Returns:
-            Whether its variables have been made anew, which what was traced
-            before doesn't know.
         """
-        layouts = self.layouts
-        if not isinstance(layouts, AutoLayouts):
-            return False
-        rows = ASSUMED_SIZE if rows is None else rows
-        if not layouts.lay_out(model, program, rows, self):
-            return False
-        self._partitioned_steps.pop(model, None)
-        return True
+        if isinstance(self.layouts, AutoLayouts):
+            rows = ASSUMED_SIZE if rows is None else rows
+            self.layouts.lay_out(model, trace, rows, self)
 
     # Workers -----------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.imagined_steps import ImaginedSteps
 from kerasmgpu.strategies.layout_report import checked_model, prepared_step
-from kerasmgpu.strategies.layout_search import Layout, Search
+from kerasmgpu.strategies.layout_search import Search
 
 MeshLike: TypeAlias = Sequence[int] | keras.distribution.DeviceMesh
 
@@ -126,12 +126,20 @@ def find_layout(
     """
     checked_model(model, "find_layout")
     axes = named_axes(mesh)
+    if start is not None and not isinstance(
+        start, keras.distribution.LayoutMap
+    ):
+        raise InputError(
+            "start is a keras.distribution.LayoutMap. Received: "
+            f"start={start!r}; FoundLayout.layout_map makes one."
+        )
     program, rows = prepared_step(model, batch)
-    return search(model, program, rows, axes, memory, links, start)
+    variables = DivisibleVariables(model)
+    return search(variables, program, rows, axes, memory, links, start)
 
 
 def search(
-    model: keras.Model,
+    variables: DivisibleVariables,
     program: Program,
     rows: int,
     axes: dict[str, int],
@@ -142,7 +150,7 @@ def search(
     """Finds a layout for a step that is traced; see `find_layout`.
 
     Args:
-        model: The model, with the variables that the step assigns.
+        variables: Those of the model.
         program: `Program` of its training step on any mesh.
         rows: Integer, rows of a global batch.
         axes: Sizes of the mesh axes by their names.
@@ -154,17 +162,16 @@ def search(
         memory = checked_integer(memory, "memory", 1)
     large = {name: size for name, size in axes.items() if size > 1}
     slowness = _slowness(links, axes)
-    weights = DivisibleVariables(model)
     steps = ImaginedSteps(
-        program, weights, large, next(iter(axes)), rows, slowness
+        program, variables, large, next(iter(axes)), rows, slowness
     )
     found = Search(
-        tuple(large.values()), steps.rows_axis, weights.groups(), steps.cost
+        tuple(large.values()), steps.rows_axis, variables.groups(), steps.cost
     )
-    whole: Layout = ((None,) * len(large),) * len(weights.variables)
+    whole = variables.whole(len(large))
     starts = [whole]
     if start is not None:
-        starts.append(weights.laid_out(start, tuple(large)))
+        starts.append(variables.laid_out(start, tuple(large)))
     with without_garbage_collection():
         layout = found.run(starts, memory) if large else whole
     cost = found.cost(layout)
@@ -176,9 +183,9 @@ def search(
         )
     return FoundLayout(
         dict(axes),
-        weights.named(layout, tuple(large)),
+        variables.named(layout, tuple(large)),
         cost.held,
-        weights.num_bytes,
+        variables.num_bytes,
         steps.sent(layout),
         cost.flops,
         found.tried,
@@ -195,7 +202,7 @@ def on_mesh(
         layouts: Keys and values of a `keras.distribution.LayoutMap`.
 
     Raises:
-        InputError: If there are too few devices.
+        InputError: If there are too few devices, or a layout is invalid.
     """
     axes = named_axes(mesh)
     number, devices = math.prod(mesh), keras.distribution.list_devices()
@@ -211,7 +218,14 @@ def on_mesh(
     )
     made = keras.distribution.LayoutMap(device_mesh)
     for key, axes_of_key in layouts.items():
-        made[key] = axes_of_key
+        try:
+            made[key] = axes_of_key
+        except ValueError as error:
+            raise InputError(
+                "layout maps keys to a tuple with an axis of the mesh, or None, "
+                f"for each axis of a variable. Received: {key!r}: "
+                f"{axes_of_key!r}; the axes are {', '.join(axes)}."
+            ) from error
     return keras.distribution.ModelParallel(
         layout_map=made, batch_dim_name=next(iter(axes))
     )
@@ -221,12 +235,12 @@ def named_axes(mesh: MeshLike) -> dict[str, int]:
     """Returns the sizes of a mesh's axes by their names."""
     if isinstance(mesh, keras.distribution.DeviceMesh):
         return dict(zip(mesh.axis_names, map(int, mesh.shape)))
-    sizes = [checked_integer(size, "mesh", 1) for size in mesh]
-    if not sizes:
+    if isinstance(mesh, str) or not isinstance(mesh, Sequence) or not mesh:
         raise InputError(
-            "mesh is a DeviceMesh, or the sizes of its axes, such as (2, 4). "
-            f"Received: mesh={mesh!r}"
+            "mesh is a DeviceMesh, or the sizes of its axes, such as (2, 4): "
+            f"rows by 2, variables by 4. Received: mesh={mesh!r}"
         )
+    sizes = [checked_integer(size, "each size of mesh", 1) for size in mesh]
     names = ["batch", "model", *(f"model_{n}" for n in range(2, len(sizes)))]
     return dict(zip(names, sizes))
 
@@ -237,7 +251,8 @@ def _slowness(
     """Returns, for each axis, what a byte counts against the fastest link's."""
     if links is None:
         return dict.fromkeys(axes, 1.0)
-    if len(links) != len(axes) or any(not rate > 0 for rate in links):
+    rates = [isinstance(rate, (int, float)) and rate > 0 for rate in links]
+    if len(links) != len(axes) or not all(rates):
         raise InputError(
             "links has a rate above 0 for each mesh axis. Received: "
             f"links={links!r} for the axes {axes}"

@@ -131,6 +131,10 @@ def checked_model(model: keras.Model, name: str) -> None:
         model: `keras.Model`.
         name: Name of the function that was called.
     """
+    if not isinstance(model, keras.Model):
+        raise InputError(
+            f"{name} is for a compiled keras.Model. Received: {model!r}"
+        )
     if not is_ours(model.distribute_strategy):
         raise InputError(
             f"{name} is for a model that was built under a strategy of "
@@ -151,9 +155,18 @@ def prepared_step(model: keras.Model, batch: Any) -> tuple[Program, int]:
     Args:
         model: `keras.Model`; see `checked_model`.
         batch: Arrays of a global batch.
+
+    Raises:
+        InputError: If they are none.
     """
     given = keras.utils.unpack_x_y_sample_weight(batch)
-    rows = len(keras.tree.flatten(given[0])[0])
+    leaves = keras.tree.flatten(given[0])
+    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
+        raise InputError(
+            "A batch is an array, or a tuple of arrays x, y and sample_weight. "
+            f"Received: {batch!r}"
+        )
+    rows = leaves[0].shape[0]
     feed = iterators.feed_of(model, given, rows)
     model.make_train_function()
     return model.train_function.prepare(feed), rows

@@ -102,7 +102,8 @@ class Search:
         rows_axis: The mesh axis that divides rows, or `None`. Variables are
             divided along it only where that sends less, as for tables, or
             where they don't fit otherwise.
-        groups: Sequence of `Group`.
+        groups: Sequence of `Group`. Variables in none stay as they are in what
+            the search begins with.
         evaluate: Function that returns the `Cost` of a layout.
     """
 
@@ -141,7 +142,7 @@ class Search:
         Returns:
             The layout; if none fits, the one that holds least.
         """
-        least = self._most_divided(len(starts[0]))
+        least = self._most_divided(starts[0])
         if most is not None and self.cost(least).held > most:
             return least
         ends = [self._descend(start, Cost.first) for start in starts]
@@ -167,9 +168,9 @@ class Search:
                 break
         return min(self._costs, key=lambda one: self._rank(one, most))
 
-    def _most_divided(self, number: int) -> Layout:
-        """Returns the layout, of so many variables, that holds least."""
-        found: list[AxesToShard] = [(None,) * len(self._sizes)] * number
+    def _most_divided(self, layout: Layout) -> Layout:
+        """Returns the layout that holds least; only groups are divided."""
+        found = list(layout)
         for one in self._groups:
             for member in one.members:
                 found[member] = most_divided(one.shape, self._sizes)

@@ -371,7 +371,8 @@ def test_the_next_fit_begins_at_its_own_epoch(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"every_steps": 0}, {"every_seconds": -1}, {"keep": 0}]
+    "arguments",
+    [{"every_steps": 0}, {"every_seconds": -1}, {"keep": 0}, {"sharded": "no"}],
 )
 def test_arguments_that_can_not_be_meant(tmp_path, arguments):
     with pytest.raises(kerasmgpu.InputError, match=next(iter(arguments))):

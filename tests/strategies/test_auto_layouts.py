@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
@@ -46,17 +47,6 @@ def strategy():
     return kerasmgpu.strategy(mesh=(2, 2), layout="auto")
 
 
-@pytest.fixture
-def float64():
-    yield use("float64")
-    use("float32")
-
-
-def use(name):
-    keras.config.set_floatx(name)  # Of metrics.
-    keras.config.set_dtype_policy(name)
-
-
 def axes_of(variable):
     held = variable.value
     return held.shard_axes if isinstance(held, ShardedVariable) else None
@@ -79,6 +69,84 @@ def test_it_ends_like_one_device(strategy, float64):
     assert axes_of(model.get_layer("down").bias) is None
     report = kerasmgpu.layout_report(model, (X[:8], Y[:8]))
     assert report.sent == sum(strategy.found_layout.sent.values())
+
+
+def two_layers():
+    """An encoder, and the model that trains it."""
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((24,))
+    code = keras.layers.Dense(40, "gelu", name="encode")(inputs)
+    encoder = keras.Model(inputs, code)
+    model = keras.Model(inputs, keras.layers.Dense(24, name="decode")(code))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return encoder, model
+
+
+BATCH = np.random.default_rng(1).normal(size=(20, 24))
+
+
+def another_model_has_predicted():
+    encoder, model = two_layers()
+    before = encoder.predict(BATCH, verbose=0)
+    model.fit(BATCH, BATCH, batch_size=8, verbose=0)
+    return before, encoder.predict(BATCH, verbose=0), model.predict(BATCH)
+
+
+def a_function_of_ones_own_has_captured():
+    _, model = two_layers()
+    predict = tf.function(lambda x: model(x))
+    before = predict(BATCH)
+    model.fit(BATCH, BATCH, batch_size=8, verbose=0)
+    return before, predict(BATCH), model.predict(BATCH)
+
+
+def two_models_train_shared_layers():
+    encoder, model = two_layers()
+    encoder.compile(keras.optimizers.Adam(0.01), "mse")
+    code = np.ones((20, 40))
+    losses = []
+    for _ in range(3):
+        losses.append(encoder.train_on_batch(BATCH, code))
+        losses.append(model.train_on_batch(BATCH, BATCH))
+    return losses, model.predict(BATCH), encoder.predict(BATCH)
+
+
+def adapters_are_added():
+    _, model = two_layers()
+    model.fit(BATCH, BATCH, batch_size=8, verbose=0)
+    model.get_layer("encode").enable_lora(4)
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    model.fit(BATCH, BATCH, batch_size=20, verbose=0)
+    return [model.predict(BATCH)]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        another_model_has_predicted,
+        a_function_of_ones_own_has_captured,
+        two_models_train_shared_layers,
+        adapters_are_added,
+    ],
+)
+def test_nothing_goes_on_with_variables_that_were_replaced(
+    strategy, float64, program
+):
+    expected = program()
+    with strategy.scope():
+        found = program()
+    for own, one in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own, one, rtol=1e-6, atol=1e-6)
+
+
+def test_a_batch_by_hand_finds_a_layout(strategy):
+    with strategy.scope():
+        _, model = two_layers()
+    model.train_on_batch(BATCH, BATCH)
+    assert axes_of(model.get_layer("encode").kernel) == axes_of(
+        model.optimizer.variables[2]
+    )
+    assert "encode/kernel" in strategy.found_layout.layouts
 
 
 def test_each_model_gets_a_layout_of_its_own(strategy):
@@ -106,7 +174,15 @@ def test_a_layout_can_be_given_as_a_dictionary():
     [
         (dict(mesh=(2, 2)), "go together"),
         (dict(layout="auto"), "go together"),
-        (dict(mesh=(2, 2), layout="best"), "layout"),
+        (dict(mesh=(2, 2), layout="best"), 'layout is "auto", or a dict'),
+        (dict(mesh=(2, 2), layout=5), 'layout is "auto", or a dict'),
+        (dict(mesh=4, layout="auto"), "sizes of its axes"),
+        (
+            dict(mesh=(2, 2), layout={"a": ("rows",)}),
+            "the axes are batch, model",
+        ),
+        (dict(mesh=(2, 2), layout="auto", memory="16GB"), "memory must be"),
+        (dict(mesh=(2, 2), layout="auto", strict=True), "no keys"),
         (dict(mesh=(64, 64), layout="auto"), "needs 4096 devices"),
         (dict(mesh=(2, 2), layout={}, memory=5), "memory bounds"),
         (dict(mesh=(2, 2), layout="auto", micro_batches=2), "micro_batches=1"),

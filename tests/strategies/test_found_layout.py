@@ -14,12 +14,6 @@ ROWS, TOKENS, WORDS, UNITS = 8, 6, 40, 32
 X = np.arange(ROWS * TOKENS).reshape(ROWS, TOKENS) % WORDS
 
 
-@pytest.fixture(autouse=True)
-def no_distribution():
-    yield
-    distribution.set_distribution(None)
-
-
 def built():
     keras.utils.set_random_seed(1)
     tokens = keras.Input((TOKENS,), dtype="int32")
@@ -147,11 +141,14 @@ def test_axes_have_the_names_of_a_mesh(model):
     "settings, message",
     [
         (dict(mesh=()), "sizes of its axes"),
-        (dict(mesh=(0, 2)), "mesh"),
+        (dict(mesh=(0, 2)), "each size of mesh"),
+        (dict(mesh=8), "sizes of its axes"),
+        (dict(mesh=(2, 2), start={"a": ("batch",)}), "start is a"),
         (dict(mesh=(2, 2), memory=0), "memory"),
         (dict(mesh=(2, 2), memory=1000), "would hold at least"),
         (dict(mesh=(2, 2), links=(1,)), "for each mesh axis"),
         (dict(mesh=(2, 2), links=(1, 0)), "above 0"),
+        (dict(mesh=(2, 2), links=("1", 1)), "above 0"),
     ],
 )
 def test_bad_arguments_are_named(model, settings, message):

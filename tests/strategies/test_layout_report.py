@@ -15,12 +15,6 @@ X = np.ones((ROWS, 7), "float32")
 Y = np.ones((ROWS, 3), "float32")
 
 
-@pytest.fixture(autouse=True)
-def no_distribution():
-    yield
-    distribution.set_distribution(None)
-
-
 def built():
     """A layer, and Megatron-LM's pair of layers."""
     inputs = keras.Input((7,))

@@ -24,12 +24,6 @@ X = RANDOM.integers(0, 13, (ROWS, 6))
 Y = np.roll(X, -1, 1)
 
 
-@pytest.fixture(autouse=True)
-def no_distribution():
-    yield
-    distribution.set_distribution(None)
-
-
 def built():
     """A block of a decoder: 5 heads, 23 units, dropout, tables."""
     keras.utils.set_random_seed(3)
@@ -101,17 +95,6 @@ def model_parallel_of(layouts):
 def data_parallel(count):
     devices = [name.lower() for name in device_names(count)]
     return distribution.DataParallel(devices=devices)
-
-
-@pytest.fixture
-def float64():
-    yield use("float64")
-    use("float32")
-
-
-def use(name):
-    keras.config.set_floatx(name)  # Of metrics.
-    keras.config.set_dtype_policy(name)
 
 
 @functools.cache
@@ -396,3 +379,37 @@ def test_each_device_computes_its_part_of_a_heads_gradient():
     products = [n for n in program.trace.graph.nodes if n.type == "MatMul"]
     assert len(products) == 2
     assert all(plans.nodes[node].is_local for node in products)
+
+
+def low_rank():
+    """A kernel and the product of two others, as in LoRA: 21 by 8, rank 4."""
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((21,))
+    layer = keras.layers.Dense(8, "gelu", name="first")
+    outputs = keras.layers.Dense(21, name="last")(layer(inputs))
+    layer.enable_lora(4)
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+@pytest.mark.parametrize("kernel", [("batch", "model"), ("model", "batch")])
+@pytest.mark.parametrize("rows", [8, 20])
+def test_gradients_are_scattered_along_both_axes_of_a_mesh(kernel, rows):
+    """Those of one level along different axes; one is also divided twice."""
+    x = RANDOM.normal(size=(20, 21)).astype("float32")
+    mesh = distribution.DeviceMesh(
+        (2, 2), ("batch", "model"), [n.lower() for n in device_names(4)]
+    )
+    layouts = distribution.LayoutMap(mesh)
+    layouts["first/.*kernel.*"] = ("batch", "model")
+    layouts["last/kernel"] = kernel
+    layouts["last/bias"] = kernel[1:]
+    ends = []
+    for given in (None, distribution.ModelParallel(layout_map=layouts)):
+        distribution.set_distribution(given)
+        model = low_rank()
+        model.fit(x, x, batch_size=rows, epochs=2, shuffle=False, verbose=0)
+        ends.append(model.get_weights())
+    for own, one in zip(*ends, strict=True):
+        np.testing.assert_allclose(own, one, atol=1e-5)

@@ -13,6 +13,8 @@ from tests.parity import harness
 from tests.strategies.sharded import mirrored
 from tests.strategies.sharded_programs import FLOAT32, PROGRAMS, ROWS, TARGETS
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 QUICK = {
     ("gpt", "weights", 3),
     ("tables, adagrad", "embeddings", 3),
@@ -69,15 +71,6 @@ def marked(quick, slow):
             )
 
     return [*parameters(quick, ()), *parameters(slow, pytest.mark.slow)]
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx("float32")
-    keras.config.set_dtype_policy("float32")
 
 
 def trained(name, strategy=None, evaluates=True):

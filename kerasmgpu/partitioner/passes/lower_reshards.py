@@ -216,10 +216,14 @@ class _Lowering:
                 "can't be put together. Received: a step that reads it; give "
                 "its layer use_cudnn=False."
             )
-        if kind == PARTIAL and is_of_variable(plans.kinds.get(tensor)):
+        part = wanted.moved(axis, plans.kinds.get(tensor, REPLICATED))
+        if (
+            kind == PARTIAL
+            and is_of_variable(part.placement[axis])
+            and not _divides_twice(part)
+        ):
             # Each replica needs its own part of it, too.
-            own = self.want(wanted.moved(axis, plans.kinds[tensor]))
-            self._from(AllGather, own, wanted)
+            self._from(AllGather, self.want(part), wanted)
         elif isinstance(kind, (PerReplica, Partial)):
             widens = self._program.mesh.total > 1
             self.instructions.append(

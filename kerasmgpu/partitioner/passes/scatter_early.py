@@ -1,8 +1,9 @@
 """Reduce-scatters gradients as the backward pass makes them.
 
 A gradient is whole on each replica until it is scattered. So it is scattered
-right behind the operation that makes it, grouped with others up to a number of
-bytes, rather than where the optimizer needs it, behind the whole backward pass.
+right behind the operation that makes it, grouped with others of its mesh axis up
+to a number of bytes, rather than where the optimizer needs it, behind the whole
+backward pass.
 """
 
 from kerasmgpu.partitioner.ir.instructions import (
@@ -21,23 +22,24 @@ def scatter_early(program: Lowered) -> None:
 
 
 def _scatter_early(program: Lowered) -> None:
-    waiting = {
-        instruction.inputs[0]: instruction
-        for instruction in program.instructions
-        if isinstance(instruction, ReduceScatter)
-    }
+    waiting: dict[Value, list[ReduceScatter]] = {}
+    for instruction in program.instructions:
+        if isinstance(instruction, ReduceScatter):
+            waiting.setdefault(instruction.inputs[0], []).append(instruction)
     if not waiting:
         return
     group: list[ReduceScatter] = []
     result: list[Instruction] = []
 
     def flush() -> None:
-        if group:
-            result.append(_merged(group))
-            group.clear()
+        axes = sorted({one.axis for one in group})
+        result.extend(
+            _merged([one for one in group if one.axis == axis]) for axis in axes
+        )
+        group.clear()
 
     def add(made: tuple[Value, ...] | list[Value]) -> None:
-        group.extend(waiting[one] for one in made if one in waiting)
+        group.extend(each for one in made for each in waiting.get(one, ()))
         if sum(one.inputs[0].tensor.num_bytes for one in group) >= LARGE:
             flush()
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime import replaced, report
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import BeforeCompiling, Program
 from kerasmgpu.partitioner.runtime.tracing import (
@@ -72,6 +72,7 @@ class Partitioned:
         self._jit_compile = jit_compile
         self._compute_time = compute_time
         self._programs: dict[tuple, list[tuple[list, Program]]] = {}
+        self._replaced = replaced.count()
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs the function on all replicas.
@@ -146,6 +147,7 @@ class Partitioned:
         Returns:
             A `Program`.
         """
+        self._forget_stale()
         if in_shares is not None and not any(in_shares):
             in_shares = None  # One key for arguments without shares.
         flat = tf.nest.flatten(specification)
@@ -168,6 +170,14 @@ class Partitioned:
         program = self._traced(specification, in_shares, first_batch)
         known.append((flat, program))
         return program
+
+    def _forget_stale(self) -> None:
+        """Forgets programs of variables that have been made anew."""
+        if self._replaced == replaced.count():
+            return
+        self._replaced = replaced.count()
+        for known in self._programs.values():
+            known[:] = [one for one in known if not one[1].trace.is_stale]
 
     @property
     def programs(self) -> list[Program]:

@@ -143,6 +143,8 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     Attributes:
         shard_axes: `axes`.
+        is_captured: Whether a function that is no step, such as a `tf.function`,
+            reads or changes its parts.
     """
 
     exists = False
@@ -170,6 +172,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         self.parts = tuple(parts)
         self.shard_axes = axes
         self.extended = extended
+        self.is_captured = False
         self._is_whole = False
         self._number = next(_numbers) % _MOST_VARIABLES
         self._reads = 0
@@ -194,6 +197,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         graph = compiled_reads.compiled_graph()
         with record.stop_recording():
             if graph is not None:
+                self._note_capture()
                 value = compiled_reads.captured(
                     graph,
                     self.ref(),
@@ -277,9 +281,13 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def _own(self) -> tf.Tensor:
         """Returns this worker's part: the concatenated parts of its replicas."""
         mesh = self._mesh
+        self._note_capture()
         with tf.device(mesh.host):
             parts = [part.value() for part in self.parts]
             return _joined(parts, mesh.block, self.shard_axes)
+
+    def _note_capture(self) -> None:
+        self.is_captured |= not tf.executing_eagerly()
 
     @property
     def is_divided_between_workers(self) -> bool:
@@ -401,6 +409,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         Methods that change only some elements are called on the whole value:
         with several workers, reading it is a collective.
         """
+        self._note_capture()
         if method in _OF_PARTS:
             value = self._checked(*args)
             for part, own in zip(self.parts, self.cut(value)):

@@ -14,6 +14,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
+from kerasmgpu.partitioner.runtime import replaced
 from kerasmgpu.partitioner.runtime.error_places import error_places
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.sharded_variable import (
@@ -119,6 +120,11 @@ class Trace:
         ]
         leaves = [tensor for tensor, outer in pairs if outer is None]
         return graph, leaves, [pair for pair in pairs if pair[1] is not None]
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether variables that it captured have been made anew."""
+        return any(replaced.is_replaced(outer) for _, outer in self.captured)
 
     def without_arguments(self) -> "Trace | None":
         """Returns the side effects of a step whose input is exhausted.
