@@ -16,6 +16,7 @@ from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
 from kerasmgpu.errors import (
+    InputError,
     checked_choice,
     checked_integer,
     checked_number,
