@@ -1,4 +1,4 @@
-"""What `kerasmgpu checkpoint` does with checkpoints; see `checkpoint_command`."""
+"""Shows, verifies and converts checkpoints, for `checkpoint_command`."""
 
 import json
 import pathlib

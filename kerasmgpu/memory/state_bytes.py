@@ -24,7 +24,7 @@ SHARDS = ("none", *replica_arithmetic.SHARDS)
 
 
 class Layouts(Protocol):
-    """What is read of `strategies.layouts.Layouts`."""
+    """The interface of `strategies.layouts.Layouts`, as far as it is used."""
 
     axes: tuple[int, ...]
     divides_variables: bool

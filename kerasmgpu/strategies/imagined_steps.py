@@ -1,4 +1,4 @@
-"""A training step for any layout of its variables: what it computes and sends."""
+"""Counts FLOPs and bytes of a training step for any layout of its variables."""
 
 import math
 import time
@@ -27,7 +27,7 @@ _HOST = "/device:CPU:0"
 
 
 class ImaginedSteps:
-    """The step for any layout: what it computes, sends and holds.
+    """Counts what a device computes, sends and holds in a step, for any layout.
 
     Args:
         program: `Program` of the step.

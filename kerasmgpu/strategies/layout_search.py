@@ -1,8 +1,8 @@
 """Searches a layout: for each variable, the axes that a mesh divides.
 
-The search knows variables by their shapes, and a function that tells what a layout
-costs. It is a descent: variables that repeat, as those of a transformer's blocks
-do, move together, then every second one, then each by itself.
+A descent over layouts, whose costs a function returns. Variables that repeat, such
+as those of a transformer's blocks, move together, then every second one, then each
+by itself.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ DIVIDED = 1.2
 """Work counts as divided up to so many times an equal share of it."""
 
 _FIRST_PER_BYTE = 32
-"""The search first divides what sends few bytes for this many operations."""
+"""As `FLOPS_PER_BYTE`, for the first descent: work is divided where that is cheap."""
 
 _PRICES = tuple(float(4**power) for power in range(11))
 """Costs of a held byte that are tried, in turn, while a layout holds too much."""
@@ -50,7 +50,7 @@ _Part: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a layout costs in a step.
+    """FLOPs and bytes of a step under a layout.
 
     Attributes:
         flops: Float, floating-point operations of products on a device.
@@ -233,7 +233,7 @@ class Search:
         return layout
 
     def _parts(self, families_first: bool) -> Iterator[list[_Part]]:
-        """Yields lists of what moves together: large variables, then small."""
+        """Yields lists of variables that move together: large ones, then small."""
         total = sum(one.num_bytes for one in self._groups)
         large: list[Group] = []
         small: list[Group] = []

@@ -26,7 +26,7 @@ _WEIGHTS = "model.weights.h5"
 """The weights in a `.keras` file, which is a zip archive."""
 
 _OF_FILES = ("format", "version", "dtypes", "pieces", "sha256s")
-"""What a manifest says of its own files, and each file anew."""
+"""Entries of a manifest that each file has anew."""
 
 
 def convert(

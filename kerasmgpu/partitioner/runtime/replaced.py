@@ -1,6 +1,6 @@
 """Sharded variables that were made anew, in another layout.
 
-What captured them is traced again: `Partitioned` forgets such programs.
+`Partitioned` forgets programs that captured them, and traces them again.
 """
 
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ def is_replaced(handle: tf.Tensor) -> bool:
 
 
 def note(variable: "ShardedVariable") -> None:
-    """Notes that another variable takes the place of this one."""
+    """Marks a variable whose place another one takes."""
     global _count
     _count += 1
     setattr(variable.handle, _ATTRIBUTE, True)
