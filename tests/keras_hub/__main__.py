@@ -9,11 +9,8 @@ in `--results`, by which a command that was cut off is continued: delete the
 file to measure anew. The status is 1 if a family fails or is not in parity.
 """
 
-import importlib.metadata
-import json
 import os
 import pathlib
-import time
 
 from absl import app, flags
 
@@ -28,7 +25,6 @@ PACKAGES = ("keras-hub", "keras-rs", "keras", "tensorflow")
 
 
 def main(argv):
-    began = time.monotonic()
     print("Importing TensorFlow and KerasHub …", flush=True)
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -39,33 +35,18 @@ def main(argv):
 
     registry.hub()  # Children are forked with them.
     registry.rs()
-    chosen = _chosen(argv[1:], FAMILIES)
+    kinds = {name: family.kind for name, family in FAMILIES.items()}
+    chosen = processes.chosen(argv[1:], kinds)
     wanted = FLAGS.settings or settings.SETTINGS
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    path = pathlib.Path(FLAGS.results)
-    results = _known(path, versions)
-    work = {
-        name: [s for s in wanted if (name, s) not in results] for name in chosen
-    }
-    work = {name: names for name, names in work.items() if names}
-    count = sum(map(len, work.values()))
-    print(f"{len(chosen)} families, {count} runs to do.", flush=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-
-        def tell(name, setting, result):
-            results[name, setting] = result
-            record = {"name": name, "setting": setting, **versions, **result}
-            print(json.dumps(record), file=file, flush=True)
-            print(
-                f"{time.monotonic() - began:5.0f} s: {name}, {setting}: "
-                f"{table.cell(result)}",
-                flush=True,
-            )
-
-        processes.run_all(
-            settings.records, work, FLAGS.jobs, FLAGS.timeout_seconds, tell
-        )
+    results, versions = processes.run_missing(
+        FLAGS.results,
+        PACKAGES,
+        dict.fromkeys(chosen, wanted),
+        settings.records,
+        FLAGS.jobs,
+        FLAGS.timeout_seconds,
+        lambda name, result: table.cell(result),
+    )
     facts = {
         "rows": registry.ROWS,
         "batch": registry.BATCH_SIZE,
@@ -79,31 +60,6 @@ def main(argv):
         for name in chosen
         for setting in wanted
     )
-
-
-def _chosen(words, families):
-    words = [word.lower() for word in words]
-    chosen = list(
-        dict.fromkeys(
-            name
-            for word in words or [""]
-            for name, family in families.items()
-            if word in f"{family.kind}: {name}".lower()
-        )
-    )
-    if not chosen:
-        raise app.UsageError(f"No family's name has any of {words}.")
-    return chosen
-
-
-def _known(path, versions):
-    """Results of an earlier command, if made with the same packages."""
-    known = {}
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
-        record = json.loads(line)
-        if all(record.pop(name) == v for name, v in versions.items()):
-            known[record.pop("name"), record.pop("setting")] = record
-    return known
 
 
 if __name__ == "__main__":

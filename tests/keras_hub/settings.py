@@ -11,6 +11,7 @@ import numpy as np
 
 import kerasmgpu
 from tests.keras_hub import registry
+from tests.keras_io import processes
 from tests.models import measuring
 from tests.parity import harness
 
@@ -259,6 +260,5 @@ def records(name, settings, tell):
             result = getattr(family, setting)()
         # Whatever is raised is the result that the table reports.
         except Exception as error:  # noqa: B902
-            text = " ".join(str(error).split())[:1500]
-            result = {"error": type(error).__name__, "message": text}
+            result = processes.failure(error)
         tell({"ends": setting, **result})

@@ -9,12 +9,9 @@ when all of its programs have results. The status is 1 if a program fails, or is
 not in parity, under kerasmgpu.
 """
 
-import importlib.metadata
-import json
 import os
 import pathlib
 import resource
-import time
 
 from absl import app, flags
 
@@ -30,7 +27,6 @@ PACKAGES = ("keras", "tensorflow")
 
 def main(argv):
     del argv
-    began = time.monotonic()
     print("Importing TensorFlow and the programs …", flush=True)
     # The strided 1 x 1 convolutions of two programs; see troubleshooting.
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
@@ -39,35 +35,17 @@ def main(argv):
     from tests.keras_io import comparison, processes, registry, table
     from tests.keras_io.all import EXAMPLES
 
-    chosen = _chosen(EXAMPLES)
-    results = _known()
-    work = {
-        name: [v for v in comparison.VARIANTS if (name, v) not in results]
-        for name in chosen
-    }
-    work = {name: variants for name, variants in work.items() if variants}
-    count = sum(map(len, work.values()))
-    print(f"{len(chosen)} programs, {count} runs to do.", flush=True)
-    path = pathlib.Path(FLAGS.results)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-
-        def tell(name, variant, result):
-            nonlocal count
-            count -= 1
-            results[name, variant] = result
-            record = {"name": name, "variant": variant, **_versions(), **result}
-            print(json.dumps(record), file=file, flush=True)
-            seconds = time.monotonic() - began
-            print(
-                f"{seconds:5.0f} s, {count:3} left: {name}, {variant[0]}, "
-                f"{variant[1]} replicas: {table.verdict(result)}",
-                flush=True,
-            )
-
-        processes.run_all(
-            comparison.records, work, FLAGS.jobs, FLAGS.timeout_seconds, tell
-        )
+    groups = {name: example.group for name, example in EXAMPLES.items()}
+    chosen = processes.chosen(FLAGS.programs, groups)
+    results, versions = processes.run_missing(
+        FLAGS.results,
+        PACKAGES,
+        dict.fromkeys(chosen, comparison.VARIANTS),
+        comparison.records,
+        FLAGS.jobs,
+        FLAGS.timeout_seconds,
+        lambda name, result: table.verdict(result),
+    )
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     minutes = (cpu.ru_utime + cpu.ru_stime) / 60
     print(f"{minutes:.1f} minutes of CPU.")
@@ -81,7 +59,7 @@ def main(argv):
     page = pathlib.Path(FLAGS.page)
     page.write_text(
         table.rewritten(
-            page.read_text("utf-8"), EXAMPLES, results, **_versions(), **facts
+            page.read_text("utf-8"), EXAMPLES, results, **versions, **facts
         ),
         "utf-8",
     )
@@ -90,33 +68,6 @@ def main(argv):
         for (_, (who, _)), result in of_chosen.items()
         if who == "kerasmgpu"
     )
-
-
-def _chosen(examples):
-    words = [word.lower() for word in FLAGS.programs]
-    chosen = [
-        name
-        for name, example in examples.items()
-        if not words or any(w in f"{example.group}: {name}" for w in words)
-    ]
-    if not chosen:
-        raise app.UsageError(f"No program's name has any of {words}.")
-    return chosen
-
-
-def _versions():
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
-
-
-def _known():
-    """Results of an earlier command, if made with the same packages."""
-    path, known = pathlib.Path(FLAGS.results), {}
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
-        record = json.loads(line)
-        if all(record.pop(k) == v for k, v in _versions().items()):
-            name, variant = record.pop("name"), tuple(record.pop("variant"))
-            known[name, variant] = record
-    return known
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from tests.devices import device_names
-from tests.keras_io import registry
+from tests.keras_io import processes, registry
 from tests.models import measuring
 from tests.parity import harness
 
@@ -36,7 +36,9 @@ def records(name, variants, tell):
     # The rest can't be compared: each run is told to have failed.
     except Exception as error:  # noqa: B902
         for variant in variants:
-            tell({"ends": variant, **_failure(error, "on one device: ")})
+            tell(
+                {"ends": variant, **processes.failure(error, "on one device: ")}
+            )
         return
     tell({"ends": ONE_DEVICE})
     for variant in variants:
@@ -46,13 +48,8 @@ def records(name, variants, tell):
             result = compared(one, many, example.tolerance)
         # Whatever a strategy raises is the result that the table reports.
         except Exception as error:  # noqa: B902
-            result = _failure(error)
+            result = processes.failure(error)
         tell({"ends": variant, **result})
-
-
-def _failure(error, where=""):
-    text = " ".join(str(error).split())[:1500]
-    return {"error": where + type(error).__name__, "message": text}
 
 
 def compared(one, many, tolerance):

@@ -1,15 +1,21 @@
-"""Runs examples in child processes, several at a time, each with a time-out.
+"""Runs programs of a table in child processes, each with a time-out.
 
 Children are forked from a process that has imported TensorFlow and run no
-operation: importing takes longer than most examples.
+operation: importing takes longer than most programs. Results are kept in a file,
+by which a command that was cut off is continued.
 """
 
 import collections
 import dataclasses
+import importlib.metadata
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
+import pathlib
 import time
+
+from absl import app
 
 _CONTEXT = multiprocessing.get_context("fork")
 
@@ -21,6 +27,82 @@ class _Child:
     name: str
     remaining: list
     begun: float
+
+
+def chosen(words, groups):
+    """Names of programs of which a word is part of the group or the name.
+
+    Args:
+        words: List of strings; empty for all programs.
+        groups: `{name: group}`.
+    """
+    words = [word.lower() for word in words]
+    found = [
+        name
+        for name, group in groups.items()
+        if not words or any(w in f"{group}: {name}".lower() for w in words)
+    ]
+    if not found:
+        raise app.UsageError(f"No program's name has any of {words}.")
+    return found
+
+
+def run_missing(results, packages, work, records, jobs, timeout_seconds, show):
+    """Runs what a file of results lacks, and appends it.
+
+    Args:
+        results: Path of the file: a line of JSON per run.
+        packages: Names of packages: results of other versions are ignored.
+        work: `{name: variants}`, see `run_all`.
+        records: See `run_all`.
+        jobs: See `run_all`.
+        timeout_seconds: See `run_all`.
+        show: Function from a name and a result to a text, for a line of
+            progress.
+
+    Returns:
+        `{(name, variant): result}` of all that the file has for these versions
+        now, and `{package: version}`.
+    """
+    began = time.monotonic()
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    path, known = pathlib.Path(results), {}
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        record = json.loads(line)
+        if all(record.pop(name) == v for name, v in versions.items()):
+            name, variant = record.pop("name"), record.pop("variant")
+            is_pair = isinstance(variant, list)
+            known[name, tuple(variant) if is_pair else variant] = record
+    missing = {
+        name: [v for v in variants if (name, v) not in known]
+        for name, variants in work.items()
+    }
+    missing = {name: variants for name, variants in missing.items() if variants}
+    count = sum(map(len, missing.values()))
+    print(f"{len(work)} programs, {count} runs to do.", flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+
+        def tell(name, variant, result):
+            nonlocal count
+            count -= 1
+            known[name, variant] = result
+            record = {"name": name, "variant": variant, **versions, **result}
+            print(json.dumps(record), file=file, flush=True)
+            print(
+                f"{time.monotonic() - began:5.0f} s, {count:3} left: {name}, "
+                f"{variant}: {show(name, result)}",
+                flush=True,
+            )
+
+        run_all(records, missing, jobs, timeout_seconds, tell)
+    return known, versions
+
+
+def failure(error, where=""):
+    """The result of a run that has raised."""
+    text = " ".join(str(error).split())[:1500]
+    return {"error": where + type(error).__name__, "message": text}
 
 
 def run_all(records, work, jobs, timeout_seconds, tell):

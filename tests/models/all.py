@@ -4,7 +4,6 @@ from tests.models import (  # noqa: F401  (they register theirs)
     applications,
     contrastive,
     generative,
-    hub,
     optimizers,
     pictures,
     recurrent,

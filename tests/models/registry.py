@@ -33,7 +33,6 @@ class Model(Case):
         in_suite: Whether pytest runs it; all are run by `python -m
             tests.models`.
         replica_counts: Numbers of replicas in the suite.
-        needs: Package that it is made with.
     """
 
     precision: str = "float64"
@@ -42,7 +41,6 @@ class Model(Case):
     predicts: bool = False
     jit_compile: bool = False
     in_suite: bool = False
-    needs: str = ""
 
     @contextlib.contextmanager
     def in_precision(self):

@@ -4,7 +4,6 @@ Only a few of the table: `python -m tests.models` trains all of them.
 """
 
 import functools
-import importlib.util
 
 import keras
 import pytest
@@ -34,8 +33,6 @@ def on_one_device(model):
 
 @pytest.mark.parametrize("model, num_replicas", RUNS)
 def test_replicas_follow_one_device(model, num_replicas, replicas):
-    if model.needs and importlib.util.find_spec(model.needs) is None:
-        pytest.skip(f"{model.needs} is not installed")
     one = on_one_device(model)
     figures = measuring.measure(model, replicas(num_replicas), one)
     for what, distance in figures.distances.items():
