@@ -1,12 +1,13 @@
-"""Models that make pictures: autoencoders, adversaries, diffusion."""
+"""Models that make pictures: autoencoders and adversaries.
 
-import math
+Conditional adversaries and diffusion are in `tests/keras_io`.
+"""
 
 import keras
 import tensorflow as tf
 from keras import layers, ops
 
-from tests.models.registry import fitted, images, model, reals
+from tests.models.registry import fitted, images, model
 
 
 def encoder(latent):
@@ -171,8 +172,11 @@ def maker(latent):
     )
 
 
-class Adversaries(keras.Model):
-    """Two networks with an optimizer each."""
+class WassersteinGan(keras.Model):
+    """Two networks with an optimizer each.
+
+    The judge's gradient is to have length 1: a gradient of a gradient.
+    """
 
     latent = 4
 
@@ -204,48 +208,6 @@ class Adversaries(keras.Model):
         variables = network.trainable_variables
         optimizer.apply(tape.gradient(loss, variables), variables)
         metric.update_state(loss)
-
-
-class DeepConvolutionalGan(Adversaries):
-    def train_step(self, data):
-        count = ops.shape(data)[0]
-        loss_of = keras.losses.BinaryCrossentropy(from_logits=True)
-        made = self.maker(self.noise(count), training=True)
-        both = ops.concatenate([made, data], axis=0)
-        labels = ops.concatenate(
-            [ops.ones((count, 1)), ops.zeros((count, 1))], axis=0
-        )
-        labels += 0.05 * keras.random.uniform(
-            ops.shape(labels), seed=self.seed_generator
-        )
-        self.improve(
-            self.judge_optimizer,
-            self.judge,
-            lambda: loss_of(labels, self.judge(both, training=True)),
-            self.judge_loss,
-        )
-        noise = self.noise(count)
-        self.improve(
-            self.maker_optimizer,
-            self.maker,
-            lambda: loss_of(
-                ops.zeros((count, 1)),
-                self.judge(self.maker(noise, training=True)),
-            ),
-            self.maker_loss,
-        )
-        return {m.name: m.result() for m in self.metrics}
-
-
-@model("generative")
-def deep_convolutional_gan():
-    result = DeepConvolutionalGan()
-    result.compile(keras.optimizers.Adam(1e-3), keras.optimizers.Adam(1e-3))
-    return fitted(result, images(9, 8, 8, 1))
-
-
-class WassersteinGan(Adversaries):
-    """The judge's gradient is to have length 1: a gradient of a gradient."""
 
     def penalty(self, data, made):
         mixed = keras.random.uniform(
@@ -291,72 +253,3 @@ def wasserstein_gan_with_a_penalty():
         keras.optimizers.Adam(1e-3, beta_1=0.5),
     )
     return fitted(result, images(9, 8, 8, 1))
-
-
-class TimeEmbedding(layers.Layer):
-    """Sines and cosines of the noise's time, and a dense layer."""
-
-    def build(self, shape):
-        self.dense = layers.Dense(4, activation="swish")
-        self.dense.build((None, 4))
-
-    def call(self, time):
-        rates = ops.exp(-math.log(100.0) * ops.arange(2, dtype="float32"))
-        angles = ops.cast(time, self.compute_dtype)[:, None] * ops.cast(
-            rates, self.compute_dtype
-        )
-        return self.dense(
-            ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
-        )
-
-
-def noise_network():
-    pictures, time = keras.Input((8, 8, 1)), keras.Input((), dtype="int32")
-    embedded = TimeEmbedding()(time)
-    x = first = layers.Conv2D(4, 3, padding="same")(pictures)
-    x = layers.GroupNormalization(2)(x) + embedded[:, None, None, :]
-    x = layers.Conv2D(4, 3, strides=2, padding="same", activation="swish")(x)
-    flat = layers.Reshape((16, 4))(x)
-    mixed = layers.MultiHeadAttention(1, 4)(flat, flat)
-    x = x + layers.Reshape((4, 4, 4))(mixed)
-    x = layers.UpSampling2D(interpolation="nearest")(x)
-    x = layers.Concatenate()([x, first])
-    return keras.Model([pictures, time], layers.Conv2D(1, 3, padding="same")(x))
-
-
-class Diffusion(keras.Model):
-    """Learns the noise that was added; keeps a moving average of itself."""
-
-    steps = 10
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.network, self.average = noise_network(), noise_network()
-        self.average.set_weights(self.network.get_weights())
-        self.average.trainable = False
-        self.seed_generator = keras.random.SeedGenerator(2)
-
-    def train_step(self, data):
-        count = ops.shape(data)[0]
-        time = keras.random.randint(
-            (count,), 0, self.steps, seed=self.seed_generator
-        )
-        kept = ops.cumprod(ops.linspace(0.99, 0.8, self.steps))
-        kept = ops.take(ops.cast(kept, data.dtype), time)[:, None, None, None]
-        noise = keras.random.normal(ops.shape(data), seed=self.seed_generator)
-        noisy = ops.sqrt(kept) * data + ops.sqrt(1 - kept) * noise
-        with tf.GradientTape() as tape:
-            guessed = self.network([noisy, time], training=True)
-            loss = self.compute_loss(data, noise, guessed)
-        variables = self.network.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        for own, averaged in zip(self.network.weights, self.average.weights):
-            averaged.assign(0.9 * averaged + 0.1 * own)
-        return {"loss": loss}
-
-
-@model("generative")
-def denoising_diffusion():
-    result = Diffusion()
-    result.compile(keras.optimizers.AdamW(1e-3), "mse")
-    return fitted(result, reals(9, 8, 8, 1))
