@@ -26,11 +26,6 @@ def test_every_image_is_on_one_side_of_the_split():
     assert set(other.labels) != set(held_out.labels)
 
 
-def test_one_image_can_not_be_split():
-    with pytest.raises(InputError, match="two images. Received: 1$"):
-        arrays(1).split(0.5, seed=0)
-
-
 def test_data_of_keras_get_a_channel_and_flat_labels(monkeypatch):
     part = np.zeros((4, 28, 28), np.uint8), np.zeros((4, 1), np.uint8)
     monkeypatch.setattr(

@@ -91,12 +91,6 @@ def test_a_split_is_a_partition_that_the_seed_decides():
     assert generated.split(0.2, seed=2)[1].tolist() != held_out.tolist()
 
 
-def test_a_single_review_cannot_be_split(tmp_path):
-    loaded = reviews.load(written(tmp_path / "r.json", LINES[0]))
-    with pytest.raises(InputError, match="at least two reviews.*r.json"):
-        loaded.split()
-
-
 def test_generated_reviews_follow_the_seed_and_pairs_are_distinct():
     first, again, other = (
         generated_reviews.generate(30, 20, 200, seed) for seed in (3, 3, 4)
