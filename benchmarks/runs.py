@@ -4,6 +4,7 @@ import json
 import os
 import textwrap
 import time
+from collections.abc import Sequence
 
 from benchmarks import figures, machine, tables
 from benchmarks.contenders import BY_DEFAULT, CONTENDERS, left_out
@@ -19,15 +20,15 @@ from kerasmgpu.errors import (
 
 
 def run(
-    workloads=tuple(WORKLOADS),
-    contenders=BY_DEFAULT,
-    replica_counts=(1, 2, 4, 8),
-    rounds=3,
-    steps=30,
-    global_batch_size=None,
-    virtual_devices=False,
-    timeout_seconds=900,
-    output_dir="benchmark",
+    workloads: Sequence[str] = tuple(WORKLOADS),
+    contenders: Sequence[str] = BY_DEFAULT,
+    replica_counts: Sequence[int] = (1, 2, 4, 8),
+    rounds: int = 3,
+    steps: int = 30,
+    global_batch_size: int | None = None,
+    virtual_devices: bool = False,
+    timeout_seconds: float = 900,
+    output_dir: str = "benchmark",
 ):
     """Times the contenders on the workloads.
 
@@ -35,14 +36,15 @@ def run(
         workloads: Sequence of names of `WORKLOADS`.
         contenders: Sequence of names of `CONTENDERS`. Those that are not
             installed are skipped with a message. Default: `BY_DEFAULT`.
-        replica_counts: Sequence of integers of at least 1.
+        replica_counts: Sequence of integers, numbers of replicas.
         rounds: Integer, number of runs per contender and configuration.
         steps: Integer, steps per epoch; a run has a warm-up epoch and three
             measured ones.
-        global_batch_size: Integer, replaces the workloads' batch sizes.
+        global_batch_size: Integer, rows of a step over all replicas. Default:
+            each workload's own.
         virtual_devices: Boolean, use logical CPU devices even if there are
             GPUs. Without GPUs they are always used. Defaults to `False`.
-        timeout_seconds: Float, time-out of one run.
+        timeout_seconds: Float, time-out of one run, in seconds.
         output_dir: String or path-like, folder to write to; new or empty.
 
     Returns:

@@ -1,7 +1,5 @@
 """Formats results: a line per run, a table per workload, a plot."""
 
-from rich.table import Table
-
 from benchmarks.contenders import CONTENDERS
 from benchmarks.figures import BASELINES
 from benchmarks.workloads import WORKLOADS
@@ -71,18 +69,11 @@ def _machine(report):
 
 
 def _table(workload, report):
-    rows = [row for row in report["rows"] if row["workload"] == workload]
-    table = Table(title=_title(workload, report))
-    table.add_column("contender")
-    table.add_column("replicas", justify="right")
-    for title, _, _ in _COLUMNS:
-        table.add_column(title, justify="right")
-    baselines = _baselines(rows)
-    for baseline in baselines:
-        table.add_column(f"×\n{baseline}", justify="right")
+    head, *rows = _lines(workload, report)
+    title, *names = head
+    table = reports.table(title, "contender", right=names)
     for row in rows:
-        cells = _cells(row, baselines)
-        table.add_row(row["contender"], str(row["replicas"]), *cells)
+        table.add_row(*row)
     return table
 
 
@@ -107,22 +98,30 @@ def markdown(report):
 
 
 def _markdown_table(workload, report):
+    lines = [
+        f"| {' | '.join(line)} |".replace("\n", " ")
+        for line in _lines(workload, report)
+    ]
+    columns = lines[0].count(" |") - 1
+    return [lines[0], "|---|" + "---:|" * columns, *lines[1:]]
+
+
+def _lines(workload, report):
+    """The cells of a table: title and names of columns, then the rows."""
     rows = [row for row in report["rows"] if row["workload"] == workload]
     baselines = _baselines(rows)
-    names = [
-        "replicas",
-        *(title.replace("\n", " ") for title, _, _ in _COLUMNS),
+    return [
+        [
+            _title(workload, report),
+            "replicas",
+            *(title for title, _, _ in _COLUMNS),
+            *(f"×\n{baseline}" for baseline in baselines),
+        ],
+        *(
+            [row["contender"], str(row["replicas"]), *_cells(row, baselines)]
+            for row in rows
+        ),
     ]
-    names += [f"× {baseline}" for baseline in baselines]
-    lines = [
-        f"| {_title(workload, report)} | {' | '.join(names)} |",
-        "|---|" + "---:|" * len(names),
-    ]
-    for row in rows:
-        cells = [row["contender"], str(row["replicas"])]
-        cells += _cells(row, baselines)
-        lines.append(f"| {' | '.join(cells)} |".replace("\n", " "))
-    return lines
 
 
 def _baselines(rows):

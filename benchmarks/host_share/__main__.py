@@ -6,31 +6,33 @@ Prints a table in Markdown. On logical CPU devices, with one thread in each of
 TensorFlow's pools: then a kernel's time is the CPU time that it needs.
 """
 
+import functools
 import pathlib
 import tempfile
-
-from absl import flags
+from collections.abc import Sequence
 
 from benchmarks.host_share import shares
-from kerasmgpu.commands import child_processes
+from kerasmgpu.commands import child_processes, flag_parsing
 from kerasmgpu.commands.command_line import start
 
 
-def define_flags(flag_values):
-    """Defines the flags of this command."""
-    for name, values, description in (
-        ("workloads", ["transformer", "deep_narrow"], "See benchmarks."),
-        ("contenders", ["kerasmgpu", "kerasmgpu_xla"], "See benchmarks."),
-        ("replica_counts", ["1", "4", "8"], "Numbers of replicas."),
-    ):
-        flags.DEFINE_list(name, values, description, flag_values=flag_values)
-    flags.DEFINE_integer(
-        "steps", 30, "Steps of each of four epochs.", flag_values=flag_values
-    )
+def run(
+    workloads: Sequence[str] = ("transformer", "deep_narrow"),
+    contenders: Sequence[str] = ("kerasmgpu", "kerasmgpu_xla"),
+    replica_counts: Sequence[int] = (1, 4, 8),
+    steps: int = 30,
+):
+    """Measures each setting.
 
+    Args:
+        workloads: See benchmarks.
+        contenders: See benchmarks.
+        replica_counts: Sequence of integers, numbers of replicas.
+        steps: Integer, steps of each of four epochs.
 
-def run(workloads, contenders, replica_counts, steps):
-    """Measures each setting; returns the rows of the table."""
+    Returns:
+        List of the rows of the table.
+    """
     rows = []
     for workload in workloads:
         for count in replica_counts:
@@ -38,7 +40,7 @@ def run(workloads, contenders, replica_counts, steps):
                 job = {
                     "workload": workload,
                     "contender": contender,
-                    "replicas": int(count),
+                    "replicas": count,
                     "steps": steps,
                 }
                 with tempfile.TemporaryDirectory() as folder:
@@ -54,16 +56,13 @@ def run(workloads, contenders, replica_counts, steps):
     return rows
 
 
+define_flags = functools.partial(flag_parsing.define_arguments, run)
+
+
 def main(argv):
     """Prints the table of the flags' settings."""
-    values = flags.FLAGS
-    rows = run(
-        values.workloads,
-        values.contenders,
-        values.replica_counts,
-        values.steps,
-    )
-    print(shares.markdown(rows))
+    flag_parsing.require_flags_only(argv)
+    print(shares.markdown(run(**flag_parsing.arguments(run))))
 
 
 if __name__ == "__main__":

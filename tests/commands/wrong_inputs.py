@@ -322,7 +322,7 @@ CASES = (
     Case("benchmarks --workloads=chess", "must be some of deep_narrow"),
     Case("benchmarks --contenders=horovod", "must be some of one_device"),
     Case("benchmarks --replica_counts=0", "at least 1. Received"),
-    Case("benchmarks --rounds=0", "--rounds: 0 is not a positive integer"),
+    Case("benchmarks --rounds=0", "rounds must be an integer"),
     Case("benchmarks --output_dir=full", "output_dir must be new or"),
     Case("benchmarks --timeout_seconds=nan", "timeout_seconds must be"),
     Case("report", "give the folder of a run"),
