@@ -145,19 +145,6 @@ def test_a_run_is_recorded_and_resumed(keywords, replicas, tmp_path, caplog):
     assert {"checkpoints", "devices.jsonl", "run.json", "steps.jsonl"} < names
 
 
-def test_a_nan_ends_the_run_and_is_named(replicas):
-    strategy = replicas(2)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-        model.compile("sgd", "mse")
-    x = X.copy()
-    x[3, 1] = np.nan
-    with pytest.raises(InputError, match="The batch itself has a NaN"):
-        model.fit(
-            x, x[:, :2], batch_size=20, verbose=0, callbacks=callbacks.default()
-        )
-
-
 INLINE = """
 import keras, numpy as np
 import kerasmgpu

@@ -297,14 +297,6 @@ def test_too_many_samples(seconds):
         DeviceStats(seconds=seconds)
 
 
-def test_a_file_of_another_format(tmp_path):
-    path = tmp_path / "devices.csv"
-    path.write_text("a,b\n")
-    with pytest.raises(InputError, match="not a file of JSON lines"):
-        build_model().fit(ROWS, ROWS, verbose=0, callbacks=[DeviceStats(path)])
-    assert threads() == []
-
-
 def test_each_gpu_has_figures_of_its_own(gpus):
     slow = {"nvmlDeviceGetUtilizationRates": {"gpu": 12, "memory": 1}}
     gpus(h100(0), h100(1, **slow))

@@ -55,31 +55,21 @@ def test_without_a_job_it_is_called(replicas):
 
 
 @pytest.mark.parametrize("index, is_called", [(0, True), (1, False)])
-def test_only_the_first_worker_calls_it(
+def test_only_the_first_worker_makes_and_calls_it(
     replicas, monkeypatch, index, is_called
 ):
     strategy = replicas(2)
     be_worker(monkeypatch, index)
-    tracker = Tracker()
-    fit(tracker, strategy)
-    assert bool(tracker.heard) == is_called
-    assert kerasmgpu.is_first_worker() == is_called
-
-
-@pytest.mark.parametrize("index, is_made", [(0, True), (1, False)])
-def test_a_function_makes_it_on_the_first_worker_only(
-    replicas, monkeypatch, index, is_made
-):
-    strategy = replicas(2)
-    be_worker(monkeypatch, index)
-    made = []
+    tracker, made = Tracker(), []
 
     def make():
         made.append(Tracker())
         return made[-1]
 
-    fit(make, strategy)
-    assert [len(tracker.heard) for tracker in made] == [3] * is_made
+    for callback in (tracker, make):
+        fit(callback, strategy)
+    assert bool(tracker.heard) == is_called == kerasmgpu.is_first_worker()
+    assert [len(one.heard) for one in made] == [3] * is_called
 
 
 def test_steps_are_looked_at_only_if_the_callback_does(replicas):

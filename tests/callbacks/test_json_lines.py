@@ -27,33 +27,24 @@ def test_one_record_a_line(tmp_path):
     ]
 
 
-def test_continues_a_file(tmp_path):
+@pytest.mark.parametrize(
+    "before, kept",
+    [
+        ("", 0),
+        ('{"epo', 0),
+        ('{"epoch": 0}\n', 1),
+        ('{"epoch": 0}\n{"epoch": 1, "sec', 1),
+        ('{"epoch": 0}\n{', 1),
+        ('{"epoch": 0}\n{"epoch": 1', 1),
+        # A whole record without a line end.
+        ('{"epoch": 0}\n{"epoch": 1}', 2),
+    ],
+)
+def test_continues_a_file_without_half_a_line(tmp_path, before, kept):
     path = tmp_path / "lines.jsonl"
-    for epoch in range(3):
-        JsonLines(path).append({"epoch": epoch})
-    assert [record["epoch"] for record in read(path)] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("half", ['{"epoch": 1, "sec', "{", '{"epoch": 1'])
-def test_half_a_line_is_taken_away(tmp_path, half):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"epoch": 0}\n' + half)
-    JsonLines(path).append({"epoch": 1})
-    assert read(path) == [{"epoch": 0}, {"epoch": 1}]
-
-
-def test_half_a_first_line_is_taken_away(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"epo')
-    JsonLines(path).append({"epoch": 0})
-    assert read(path) == [{"epoch": 0}]
-
-
-def test_a_whole_record_without_line_end_stays(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"epoch": 0}\n{"epoch": 1}')
-    JsonLines(path).append({"epoch": 2})
-    assert read(path) == [{"epoch": 0}, {"epoch": 1}, {"epoch": 2}]
+    path.write_text(before)
+    JsonLines(path).append({"epoch": kept})
+    assert read(path) == [{"epoch": epoch} for epoch in range(kept + 1)]
 
 
 @pytest.mark.parametrize("text", ["my only copy\nof it", "one line", "[1]\n"])
@@ -63,13 +54,6 @@ def test_a_file_of_something_else_is_left_alone(tmp_path, text):
     with pytest.raises(InputError, match="not a file of JSON lines"):
         JsonLines(path)
     assert path.read_text() == text
-
-
-def test_an_empty_file_is_filled(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.touch()
-    JsonLines(path).append({"epoch": 0})
-    assert read(path) == [{"epoch": 0}]
 
 
 def test_a_thread_waits_for_the_disk(tmp_path, monkeypatch):

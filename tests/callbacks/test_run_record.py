@@ -10,7 +10,6 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.callbacks import RunRecord, ThroughputLogger, run_record
-from kerasmgpu.errors import InputError
 from kerasmgpu.report import page, run_files
 from tests.devices import device_names
 from tests.report.pages import parse
@@ -259,12 +258,6 @@ def test_logs_that_are_not_finite_are_null(tmp_path):
     assert (record["loss"], record["infinite"]) == (None, None)
     assert record["count"] == 3
     assert "text" not in record
-
-
-def test_another_file_of_the_name_is_refused(tmp_path):
-    (tmp_path / "history.jsonl").write_text("epoch,loss\n1,2\n")
-    with pytest.raises(InputError, match="not a file of JSON lines"):
-        fit(build(), tmp_path)
 
 
 def test_bins_are_the_same_for_all_histograms():

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import time
 
 import keras
@@ -103,22 +102,6 @@ def test_figures_reach_history_and_csv_and_two_the_bar(
         assert (f" {key}:" in printed) == bool(verbose and key in in_bar)
 
 
-def test_step_times_and_rates_of_a_known_step():
-    model = build_model(step_seconds=0.03)
-    logs = model.fit(
-        dataset(rows=80), epochs=2, verbose=0, callbacks=[ThroughputLogger()]
-    ).history
-    median = logs["step_seconds_median"][1]
-    # Never less than what the layer sleeps; the rest is overhead.
-    assert 0.03 <= median < 0.06
-    assert median <= logs["step_seconds_p95"][1]
-    assert logs["steps_per_second"][1] == pytest.approx(1 / median, rel=0.3)
-    assert logs["examples_per_second"][1] == pytest.approx(
-        8 * logs["steps_per_second"][1]
-    )
-    assert logs["input_wait_share"][1] < 0.2
-
-
 @pytest.mark.parametrize("wait, step", [(0.03, 0.03), (0.06, 0.02)])
 def test_share_of_waiting_is_right_within_a_tenth(wait, step):
     model = build_model(step_seconds=step)
@@ -182,46 +165,34 @@ def test_without_compilation_and_without_known_length(
 
 
 @pytest.mark.parametrize(
-    "scope, num_replicas",
+    "scope, num_replicas, steps_per_execution",
     [
-        (tf.distribute.MirroredStrategy, 2),
-        (kerasmgpu.MirroredStrategy, 2),
-        (kerasmgpu.MirroredStrategy, 3),
+        (tf.distribute.MirroredStrategy, 2, 1),
+        (kerasmgpu.MirroredStrategy, 2, 1),
+        (kerasmgpu.MirroredStrategy, 3, 2),
     ],
 )
-def test_replicas_share_the_rate(tmp_path, scope, num_replicas):
+def test_replicas_share_the_rate(
+    tmp_path, scope, num_replicas, steps_per_execution
+):
     path = tmp_path / "throughput.jsonl"
     devices = device_names(num_replicas)
     with scope(devices).scope():
-        model = build_model()
+        model = build_model(steps_per_execution=steps_per_execution)
     # The last batch has four rows: uneven over three replicas.
     model.fit(
-        dataset(rows=28, batch=12),
+        dataset(rows=52, batch=12),
         epochs=2,
         verbose=0,
         callbacks=[ThroughputLogger(path)],
     )
     for record in records(path):
-        assert record["examples"] == 28
+        assert record["examples"] == 52
         assert record["devices"] == devices
         assert record["replicas"] == num_replicas
         assert record["examples_per_second_per_replica"] == pytest.approx(
             record["examples_per_second"] / num_replicas
         )
-
-
-def test_replicas_with_several_steps_per_execution(tmp_path):
-    path = tmp_path / "throughput.jsonl"
-    with kerasmgpu.MirroredStrategy(device_names(2)).scope():
-        model = build_model(steps_per_execution=2)
-    model.fit(
-        dataset(rows=29, batch=6),
-        epochs=2,
-        verbose=0,
-        callbacks=[ThroughputLogger(path)],
-    )
-    assert [record["examples"] for record in records(path)] == [29, 29]
-    assert [record["steps"] for record in records(path)] == [5, 5]
 
 
 def test_a_step_is_a_batch_under_gradient_accumulation(tmp_path):
@@ -256,21 +227,6 @@ def test_validation_epoch_ends_and_checkpoints_are_left_out():
     assert history.history["steps_per_second"][1] > 60
 
 
-def test_compilation_is_left_out():
-    class SlowToTrace(keras.layers.Layer):
-        def call(self, inputs):
-            time.sleep(0.2)  # Python runs while it is traced.
-            return inputs * 1.0
-
-    model = keras.Sequential([SlowToTrace(), keras.layers.Dense(1)])
-    model.compile("sgd", "mse", jit_compile=False)
-    history = model.fit(
-        dataset(rows=64), verbose=0, callbacks=[ThroughputLogger()]
-    )
-    # Eight steps; with the tracing, fewer than 40 a second.
-    assert history.history["steps_per_second"][0] > 60
-
-
 def test_one_instance_serves_several_fits(tmp_path):
     path = tmp_path / "throughput.jsonl"
     logger = ThroughputLogger(path)
@@ -283,14 +239,6 @@ def test_one_instance_serves_several_fits(tmp_path):
     assert [r["epoch"] for r in records(path)] == [0, 1, 0, 1, 0]
     # One step, which compiles: there is nothing to measure, and null says so.
     assert records(path)[-1]["examples_per_second"] is None
-
-
-def test_an_epoch_of_one_step_is_nan_and_keeps_its_columns():
-    history = build_model().fit(
-        dataset(rows=8), epochs=2, verbose=0, callbacks=[ThroughputLogger()]
-    )
-    rates = history.history["examples_per_second"]
-    assert math.isnan(rates[0]) and rates[1] > 0
 
 
 def test_the_model_is_left_as_it_was():
