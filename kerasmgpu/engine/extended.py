@@ -45,6 +45,17 @@ A worker waits for a heartbeat's answer for half of TensorFlow's time-out."""
 _GROUPS = 100
 """Groups of collectives that TensorFlow may number for one strategy."""
 
+_BROADCAST_AS = {
+    tf.bfloat16: tf.float32,
+    tf.int8: tf.float16,
+    tf.uint8: tf.float16,
+    tf.int16: tf.int32,
+    tf.uint16: tf.int32,
+    tf.uint32: tf.int64,
+    tf.uint64: tf.int64,
+}
+"""Maps types that TensorFlow can't broadcast to types that hold their values."""
+
 _SECONDS_OF_A_WAIT = 2.0
 """Longest wait for a key before the next check for a lost worker."""
 
@@ -212,38 +223,35 @@ class WorkerExtended(_QuickCopies, CollectiveAllReduceExtended):
     def _get_variable_creator_initial_value(
         self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
     ) -> Any:
-        """Returns a function of a copy's initial value, the first worker's.
-
-        TensorFlow can't broadcast bfloat16 values: they are sent as float32.
-        """
-        settings, given = kwargs, kwargs["initial_value"]
+        """Returns a function of a copy's initial value, the first worker's."""
         create = super()._get_variable_creator_initial_value
-        is_narrow = (
-            replica_id == 0
-            and self._num_workers > 1
-            and kwargs.get("dtype") == tf.bfloat16
-        )
+        if replica_id or self._num_workers == 1:
+            return create(replica_id, device, primary_var, **kwargs)
+        given, types = kwargs["initial_value"], []
 
-        def widened() -> tf.Tensor:
+        def sent() -> tf.Tensor:
             value = given() if callable(given) else given
             value = getattr(value, "wrapped_value", value)  # A checkpoint's.
-            return tf.cast(value, tf.float32)
+            value = tf.convert_to_tensor(value, kwargs.get("dtype"))
+            types.append(value.dtype)
+            return tf.cast(value, _BROADCAST_AS.get(value.dtype, value.dtype))
 
-        if is_narrow:
-            settings = {
-                **kwargs,
-                "initial_value": widened,
-                "dtype": tf.float32,
-            }
+        settings = {**kwargs, "initial_value": sent, "dtype": None}
         made = create(replica_id, device, primary_var, **settings)
-        if replica_id or self._num_workers == 1:
-            return made
-        return lambda: self._broadcast(made, is_narrow)
+        return lambda: self._broadcast(made, types)
 
-    def _broadcast(self, made: Callable[[], tf.Tensor], narrow: bool) -> Any:
-        """Returns `made()`, a new variable's value; counts a joint call."""
+    def _broadcast(
+        self, made: Callable[[], tf.Tensor], types: list[tf.DType]
+    ) -> tf.Tensor:
+        """Returns the value of a new variable; counts a joint call.
+
+        Args:
+            made: Function that returns the value, in a type that can be sent.
+            types: List, to which `made` appends the variable's type.
+        """
         joint_calls.note("new variable")
-        return tf.cast(made(), tf.bfloat16) if narrow else made()
+        value = made()
+        return tf.cast(value, types.pop())
 
     def wait_for_workers(self, name: str, timeout_seconds: float) -> None:
         """Waits until all workers have called this with the same name.

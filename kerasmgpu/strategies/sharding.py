@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime.initial_values import ValueInParts
 from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.replica_arithmetic import shard_axis
 
@@ -82,7 +83,7 @@ class Sharding:
         return made_variables.infers_shapes()
 
     def __call__(
-        self, settings: Mapping[str, Any], value: tf.Tensor
+        self, settings: Mapping[str, Any], value: tf.Tensor | ValueInParts
     ) -> AxesToShard | None:
         """Returns the axes along which to shard a variable, or `None`.
 
@@ -157,7 +158,9 @@ class Sharding:
         return variable.shape[axis] >= self._num_replicas()
 
 
-def _described(settings: Mapping[str, Any], value: tf.Tensor) -> NewVariable:
+def _described(
+    settings: Mapping[str, Any], value: tf.Tensor | ValueInParts
+) -> NewVariable:
     made = made_variables.current()
     kind = "weight" if settings.get("trainable", True) else "other"
     # Keras's optimizers create each slot next to its weight.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, numpy_dataset
 
-from kerasmgpu.partitioner.runtime import sharded_variable
+from kerasmgpu.partitioner.runtime import initial_values, sharded_variable
+from kerasmgpu.partitioner.runtime.initial_values import ValueInParts
 from kerasmgpu.partitioner.runtime.sharded_assignments import Copies, agreed
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     AxisToShard,
@@ -256,22 +257,42 @@ class OneDevice(_Extended):
             return None  # One of a SavedModel, which is loaded later.
         devices = self._container_strategy().extended.worker_devices
         with tf.init_scope(), tf.device(devices[0]):
-            given = self._get_variable_creator_initial_value(
-                replica_id=0, device=devices[0], primary_var=None, **settings
-            )
-            value = given() if callable(given) else given
-            value = getattr(value, "wrapped_value", value)
-            value = tf.convert_to_tensor(value, settings.get("dtype"))
-        axes = self.axis_to_shard(settings, value)
-        if axes is None:
-            settings["initial_value"] = value
-            return None
+            value = self._agreed_value(settings, devices[0])
+            axes = self.axis_to_shard(settings, value)
+            if axes is None:
+                if isinstance(value, ValueInParts):
+                    value = value.whole()
+                settings["initial_value"] = value
+                return None
         with tf.init_scope():
             variable = sharded_variable.create(self, axes, value, settings)
         stack = getattr(self._mode, "whole", None)
         if stack is not None:  # A function that runs eagerly creates it.
             stack.enter_context(variable.whole())
         return variable
+
+    def _agreed_value(
+        self, settings: Mapping[str, Any], device: str
+    ) -> tf.Tensor | ValueInParts:
+        """Returns the initial value that the first worker has for a variable.
+
+        Of a `ValueInParts`, workers are sent the state only.
+        """
+        value, dtype = settings["initial_value"], settings.get("dtype")
+        if callable(value) and tf.executing_eagerly():
+            with initial_values.in_parts():
+                value = value()
+        sent = {**settings, "initial_value": value}
+        if isinstance(value, ValueInParts):
+            sent.update(initial_value=value.state, dtype=value.state.dtype)
+        given = self._get_variable_creator_initial_value(
+            replica_id=0, device=device, primary_var=None, **sent
+        )
+        given = given() if callable(given) else given
+        if isinstance(value, ValueInParts):
+            return value.of(tf.convert_to_tensor(given))
+        given = getattr(given, "wrapped_value", given)  # A checkpoint's.
+        return tf.convert_to_tensor(given, dtype)
 
     def _validate_colocate_with_variable(self, variable: Any) -> None:
         if not isinstance(variable, ShardedVariable):

@@ -27,6 +27,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime import compiled_reads, sharded_assignments
+from kerasmgpu.partitioner.runtime.initial_values import ValueInParts
 from kerasmgpu.replica_arithmetic import bounds_of
 
 _GROUP = 60_000
@@ -89,7 +90,7 @@ class AxisToShard(Protocol):
         """Whether code is running only to infer the shapes of its results."""
 
     def __call__(
-        self, settings: Mapping[str, Any], value: tf.Tensor
+        self, settings: Mapping[str, Any], value: tf.Tensor | ValueInParts
     ) -> "AxesToShard | None":
         """Returns the axes along which to shard a variable, or `None`.
 
@@ -608,7 +609,7 @@ def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
 def create(
     extended: Extended,
     axes: AxesToShard,
-    value: tf.Tensor,
+    value: tf.Tensor | ValueInParts,
     settings: Mapping[str, Any],
 ) -> ShardedVariable:
     """Creates a sharded variable.
@@ -623,15 +624,17 @@ def create(
     strategy: Any = extended._container_strategy()
     devices: Sequence[str] = strategy.extended.worker_devices
     parts = []
-    for device, part in zip(devices, cut(value, axes, strategy.replicas.mesh)):
+    for device, box in zip(
+        devices, boxes(value.shape, axes, strategy.replicas.mesh)
+    ):
         with tf.device(device), record.stop_recording():
+            if isinstance(value, ValueInParts):
+                part = value.part(box)
+            else:  # A slice can share the memory of the whole value.
+                part = tf.raw_ops.DeepCopy(x=value[box])
             parts.append(
                 resource_variable_ops.ResourceVariable(
-                    # A slice can share the memory of the whole value.
-                    tf.raw_ops.DeepCopy(x=part),
-                    trainable=False,
-                    name="part",
-                    dtype=value.dtype,
+                    part, trainable=False, name="part", dtype=value.dtype
                 )
             )
     return ShardedVariable(extended, parts, axes, value.shape, settings)
