@@ -22,6 +22,7 @@ from kerasmgpu._keras import (  # noqa: F401
     normalization,
     outside_steps,
     steps,
+    stored_weights,
 )
 from kerasmgpu._keras.steps import trainer_of
 from kerasmgpu.engine import (  # noqa: F401

@@ -306,12 +306,19 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             self.extended.announce(self)
         gathered, mesh = self._all_parts(own), self._mesh
         with tf.device(mesh.host):
-            padded = tf.unstack(tf.cast(gathered, own.dtype))
+            if self._are_rows(gathered.shape):
+                whole = tf.reshape(gathered, self.shape)
+                return tf.cast(whole, own.dtype)
             parts = [
-                one[tuple(map(slice, shape))]
-                for one, shape in zip(padded, self._shapes())
+                tf.cast(gathered[number][tuple(map(slice, shape))], own.dtype)
+                for number, shape in enumerate(self._shapes())
             ]
             return _joined(parts, mesh.blocks, self.shard_axes)
+
+    def _are_rows(self, gathered: tf.TensorShape) -> bool:
+        """Whether gathered parts have the elements of the whole in its order."""
+        same_size = gathered.num_elements() == self.shape.num_elements()
+        return same_size and set(self.shard_axes) == {0}
 
     def _shapes(self) -> list[list[int]]:
         """Returns the shape of each worker's part."""
