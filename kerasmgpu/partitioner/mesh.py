@@ -10,6 +10,12 @@ from kerasmgpu.partitioner.rules.kinds import Rows
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.replica_arithmetic import bounds_of
 
+WITHIN_GROUPS = 1
+"""Number of the axis of a mesh with `groups` on which a group's replicas lie."""
+
+BETWEEN_GROUPS = 2
+"""Number of the axis on which replicas of all groups with equal parts lie."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
@@ -38,6 +44,9 @@ class Mesh:
             order. Rows are divided along the first one, axis 0. Empty if there
             is one axis, of all replicas. A mesh of several axes has no
             micro-batches. Each worker has a block of it; see `block`.
+        groups: Number of groups of consecutive replicas that each hold all parts
+            of a variable whose `Rows` are divided along `WITHIN_GROUPS`. Rows of
+            a batch are divided over all replicas. Only of a mesh of one axis.
 
     Attributes:
         num: Number of replicas in this process.
@@ -56,6 +65,7 @@ class Mesh:
     micro_batches: int = 1
     divides_rows: bool = True
     axes: tuple[int, ...] = ()
+    groups: int = 1
 
     @classmethod
     def on(
@@ -67,6 +77,7 @@ class Mesh:
         shares_memory: bool | None = None,
         divides_rows: bool = True,
         axes: tuple[int, ...] = (),
+        groups: int = 1,
     ) -> "Mesh":
         """Creates the mesh of some devices.
 
@@ -78,6 +89,7 @@ class Mesh:
             shares_memory: See `Mesh`. Default: whether no device is a GPU.
             divides_rows: See `Mesh`.
             axes: See `Mesh`.
+            groups: See `Mesh`.
         """
         if shares_memory is None:
             shares_memory = not any("GPU" in device for device in devices)
@@ -91,6 +103,7 @@ class Mesh:
             has_cpus,
             divides_rows=divides_rows,
             axes=axes if len(axes) > 1 else (),
+            groups=groups,
         )
 
     @functools.cached_property
@@ -110,13 +123,25 @@ class Mesh:
         """Number of mesh axes."""
         return len(self.axes) or 1
 
+    @functools.cached_property
+    def grouped(self) -> "Mesh":
+        """The mesh of two axes, groups and a group's replicas."""
+        axes = self.groups, self.total // self.groups
+        return dataclasses.replace(self, axes=axes, groups=1)
+
+    def _is_of_groups(self, axis: int) -> bool:
+        """Whether an axis is one of `grouped`, whose number is `2 - axis`."""
+        return self.groups > 1 and axis in (WITHIN_GROUPS, BETWEEN_GROUPS)
+
     def size(self, axis: int) -> int:
         """Returns the number of replicas along a mesh axis."""
+        if self._is_of_groups(axis):
+            return self.grouped.size(2 - axis)
         return self.axes[axis] if self.axes else self.total
 
     def num_devices(self, axis: int) -> int:
         """Returns the number of devices along a mesh axis."""
-        return self.size(axis) // self.micro_batches
+        return self.of_devices.size(axis)
 
     @functools.cached_property
     def block(self) -> tuple[int, ...]:
@@ -137,6 +162,8 @@ class Mesh:
 
     def first_along(self, axis: int) -> int:
         """Returns the position of this process's first replica along an axis."""
+        if self._is_of_groups(axis):
+            return self.grouped.first_along(2 - axis)
         own = axis if self.axes else 0
         return self._worker_at[own] * self.num_along(axis)
 
@@ -145,6 +172,8 @@ class Mesh:
 
         A line has one axis, whatever axis of the mesh it is along.
         """
+        if self._is_of_groups(axis):
+            return self.grouped.num_along(2 - axis)
         return self.block[axis if self.axes else 0]
 
     def position(self, place: int, axis: int) -> int:
@@ -152,14 +181,20 @@ class Mesh:
 
         Positions count from this process's first one; see `first_along`.
         """
+        if self._is_of_groups(axis):
+            return self.grouped.position(place, 2 - axis)
         if not self.axes:
             return place
         return _unravelled(place, self.block)[axis]
 
     @property
     def has_lines_of_other_workers(self) -> bool:
-        """Whether a worker has no replica in some lines along the first axis."""
-        return self.blocks[0] < self.num_workers
+        """Whether a worker has no replica in some lines along the first axis.
+
+        With `groups`, in some of those between groups.
+        """
+        mesh = self.grouped if self.groups > 1 else self
+        return mesh.blocks[0] < self.num_workers
 
     def at(self, worker: int) -> "Mesh":
         """Returns the mesh as another worker of the job has it."""
@@ -171,6 +206,8 @@ class Mesh:
         The replicas of a line differ only in their position along that axis.
         They communicate as those of a mesh with one axis; see `line`.
         """
+        if self._is_of_groups(axis):
+            return self.grouped.lines(2 - axis)
         if not self.axes:
             return [range(self.num)]
         step = math.prod(self.block[axis + 1 :])
@@ -183,16 +220,21 @@ class Mesh:
 
     def line(self, axis: int, places: Sequence[int]) -> "Mesh":
         """Returns the mesh, with one axis, of a line; see `lines`."""
+        if self._is_of_groups(axis):
+            return self.grouped.line(2 - axis, places)
         return dataclasses.replace(
             self,
             devices=tuple(self.devices[place] for place in places),
             worker=self._worker_at[axis],
             num_workers=self.blocks[axis],
             axes=(),
+            micro_batches=1 if axis == 0 else self.micro_batches,
         )
 
     def number_of(self, axis: int, places: Sequence[int]) -> int:
         """Returns the number of a line among all of the job along an axis."""
+        if self._is_of_groups(axis):
+            return self.grouped.number_of(2 - axis, places)
         number = 0
         for other in range(self.num_axes):
             if other != axis:
@@ -237,6 +279,12 @@ class Mesh:
         return dataclasses.replace(
             self, devices=tuple(shares), micro_batches=micro_batches
         )
+
+    @functools.cached_property
+    def of_devices(self) -> "Mesh":
+        """The mesh with one share per device; see `split`."""
+        devices = self.devices[:: self.micro_batches]
+        return dataclasses.replace(self, devices=devices, micro_batches=1)
 
     def always_has_rows(self, rows: Rows) -> bool:
         """Whether no share of these rows can be empty."""

@@ -62,6 +62,12 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             that returns whether to shard it, or the axis. Results are those of
             one device; see `docs/memory.md`.
         min_shard_bytes: Bytes of the smallest variable that `shard` divides.
+        shard_over: Number of consecutive replicas over which `shard` divides a
+            variable, or `"worker"`, those of a worker. Each such group has all
+            variables (hybrid sharding, HSDP): weights are gathered in a group,
+            and only sums of each replica's part of the gradients are sent
+            between groups. Tables of `Embedding` layers are divided over all
+            replicas. Default: all replicas.
         micro_batches: Parts in which a replica works through its rows of a
             batch, one after the other, to need less memory: an integer, 1 by
             default, or `"auto"`: as few as fit, twice as many each time a
@@ -92,6 +98,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         min_shard_bytes: int = MIN_SHARD_BYTES,
         micro_batches: int | str = 1,
         xla_cache: str | os.PathLike[str] | bool | None = None,
+        shard_over: int | str | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -104,7 +111,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             LocalExtended(self, devices, cross_device_ops)
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
-        self._shard(shard, min_shard_bytes)
+        self._shard(shard, min_shard_bytes, shard_over)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
         self.xla_cache = checked(xla_cache)
 
@@ -139,6 +146,7 @@ class MultiWorkerMirroredStrategy(
         shard: See `MirroredStrategy`. Reading a sharded variable outside of a
             step, as `model.save` does, is a collective: all workers must.
         min_shard_bytes: See `MirroredStrategy`.
+        shard_over: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
         xla_cache: See `MirroredStrategy`.
 
@@ -175,6 +183,7 @@ class MultiWorkerMirroredStrategy(
         min_shard_bytes: int = MIN_SHARD_BYTES,
         micro_batches: int | str = 1,
         xla_cache: str | os.PathLike[str] | bool | None = None,
+        shard_over: int | str | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -221,7 +230,7 @@ class MultiWorkerMirroredStrategy(
                 timeout_seconds,
             )
         )
-        self._shard(shard, min_shard_bytes)
+        self._shard(shard, min_shard_bytes, shard_over)
         if worker is not None:
             with entered.left():  # Its variables are this process's own.
                 self.compute_time = ComputeTime()
@@ -247,6 +256,7 @@ def strategy(
     mesh: Sequence[int] | None = None,
     layout: str | Mapping[str, Any] | None = None,
     memory: int | None = None,
+    shard_over: int | str | None = None,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -271,6 +281,7 @@ def strategy(
         batch_norm: See `MirroredStrategy`.
         shard: See `MirroredStrategy`.
         min_shard_bytes: See `MirroredStrategy`.
+        shard_over: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
         xla_cache: See `MirroredStrategy`.
         distribution: `keras.distribution.ModelParallel` or another
@@ -350,6 +361,7 @@ def strategy(
             min_shard_bytes=min_shard_bytes,
             micro_batches=micro_batches,
             xla_cache=xla_cache,
+            shard_over=shard_over,
         )
     else:
         names = device_choice.choose(num_replicas, devices, virtual_devices)
@@ -361,6 +373,7 @@ def strategy(
             min_shard_bytes=min_shard_bytes,
             micro_batches=micro_batches,
             xla_cache=xla_cache,
+            shard_over=shard_over,
         )
     if layouts is not None:
         made.lay_out(layouts)

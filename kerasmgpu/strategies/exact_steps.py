@@ -20,7 +20,7 @@ from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.mesh import Mesh, block_of
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.execution import (
     BatchwiseExecution,
@@ -93,6 +93,10 @@ class ExactSteps(_Strategy):
     xla_cache: str | os.PathLike[str] | bool | None = None
     """Folder of programs that XLA has compiled; see `MirroredStrategy`."""
 
+    shard_over: int | str | None = None
+    """Number of replicas over which `shard` divides a variable, or `"worker"`;
+    see `MirroredStrategy`."""
+
     min_shard_bytes: int
     """Bytes of the smallest variable that `shard` divides."""
 
@@ -151,9 +155,15 @@ class ExactSteps(_Strategy):
         with entered.left(), super().scope():
             yield
 
-    def _shard(self, shard: Shard, min_shard_bytes: int) -> None:
+    def _shard(
+        self,
+        shard: Shard,
+        min_shard_bytes: int,
+        shard_over: int | str | None = None,
+    ) -> None:
         """Sets which new variables are sharded; see `MirroredStrategy`."""
         self.shard = shard if callable(shard) else checked_shard(shard)
+        self.shard_over = self._checked_shard_over(shard_over)
         self.min_shard_bytes = checked_integer(
             min_shard_bytes, "min_shard_bytes", minimum=0
         )
@@ -162,7 +172,36 @@ class ExactSteps(_Strategy):
                 self.shard,
                 self.min_shard_bytes,
                 lambda: self.replicas.mesh.total,
+                lambda: self.replicas.mesh.groups,
             )
+
+    def _checked_shard_over(self, shard_over: int | str | None) -> int | None:
+        """Returns the number of replicas in a group, or `None` for all."""
+        if shard_over is None:
+            return None
+        total = self.num_replicas_in_sync
+        own = total // self.num_workers
+        number = own if shard_over == "worker" else shard_over
+        if self.shard is None:
+            raise InputError(
+                "shard_over is about what shard divides. Received: "
+                f"shard_over={shard_over!r} without shard; give both, such as "
+                'shard="weights", or leave it out.'
+            )
+        if isinstance(number, str):
+            raise InputError(
+                'shard_over is a number of replicas, or "worker". Received: '
+                f"shard_over={shard_over!r}"
+            )
+        number = checked_integer(number, "shard_over", 2)
+        if total % number or block_of((total // number, number), own) is None:
+            raise InputError(
+                "shard_over must divide the number of replicas, and a worker's "
+                "replicas into whole groups, or groups into whole workers. "
+                f"Received: shard_over={number} for {total} replicas, {own} of "
+                "each worker."
+            )
+        return number
 
     def lay_out(self, layouts: Layouts) -> None:
         """Divides rows and new variables as `layouts` say."""
@@ -247,11 +286,18 @@ class ExactSteps(_Strategy):
             self.num_workers,
             divides_rows=self.divides_rows,
             axes=self.layouts.axes if self.layouts else (),
+            groups=self._num_groups(len(devices) * self.num_workers),
         )
         all_gather = functools.partial(workers.gather, self)
         repeats = self.num_workers > 1 and self.micro_batches == "auto"
         together = _Together(self) if repeats else None
         return self.extended.replicas(mesh, all_gather, together)
+
+    def _num_groups(self, total: int) -> int:
+        """Returns the number of groups of replicas that have all variables."""
+        if not isinstance(self.shard_over, int):
+            return 1
+        return total // self.shard_over
 
     @functools.cached_property
     def _partitioned_steps(

@@ -54,6 +54,10 @@ class Sharding:
             `NewVariable` that returns whether to shard it, or its axis.
         min_shard_bytes: Variables with fewer bytes stay whole.
         num_replicas: Function that returns the number of replicas.
+        groups: Function that returns into how many groups they are divided that
+            have all variables each; see `Mesh.groups`. Tables of `Embedding`
+            layers, of which a step sends the rows that it looks up, are divided
+            over all replicas.
     """
 
     def __init__(
@@ -61,10 +65,12 @@ class Sharding:
         shard: Shard,
         min_shard_bytes: int,
         num_replicas: Callable[[], int],
+        groups: Callable[[], int] = lambda: 1,
     ) -> None:
         self._shard = shard
         self._min_bytes = min_shard_bytes
         self._num_replicas = num_replicas
+        self._groups = groups
 
     def may_shard(self, settings: Mapping[str, Any]) -> bool:
         """Whether a variable of these settings can be sharded at all.
@@ -110,8 +116,22 @@ class Sharding:
             variable: Describes the variable.
             reference: The axes of the sharded weight whose slot it is, or `None`.
         """
-        axis = self._axis(variable, None if reference is None else reference[0])
-        return None if axis is None else (axis,)
+        axis = self._axis(variable, None if reference is None else reference[-1])
+        if axis is None:
+            return None
+        if reference is not None and axis == reference[-1]:
+            return reference
+        return (None, axis) if self._has_groups(variable) else (axis,)
+
+    def _has_groups(self, variable: NewVariable) -> bool:
+        return self._groups() > 1 and not variable.is_embedding
+
+    def _num_parts(self, variable: NewVariable) -> int:
+        """Returns the number of replicas over which a variable is divided."""
+        number = self._num_replicas()
+        return (
+            number // self._groups() if self._has_groups(variable) else number
+        )
 
     def _axis(self, variable: NewVariable, reference: int | None) -> int | None:
         if callable(self._shard):
@@ -126,7 +146,7 @@ class Sharding:
         if self._shard == "optimizer" and variable.kind != "slot":
             return None
         return shard_axis(
-            variable.shape, self._num_replicas(), variable.is_embedding
+            variable.shape, self._num_parts(variable), variable.is_embedding
         )
 
     def _chosen(
@@ -142,7 +162,7 @@ class Sharding:
             if reference is not None:
                 return reference
             return shard_axis(
-                variable.shape, self._num_replicas(), variable.is_embedding
+                variable.shape, self._num_parts(variable), variable.is_embedding
             )
         rank = len(variable.shape)
         if not isinstance(chosen, int) or not -rank <= chosen < rank:

@@ -8,12 +8,17 @@ from typing import ClassVar, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.mesh import (
+    BETWEEN_GROUPS,
+    WITHIN_GROUPS,
+    Mesh,
+)
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
     Placement,
     Rows,
     Sharded,
+    SummedInGroups,
     is_local,
 )
 from kerasmgpu.partitioner.rules.table import Plan
@@ -70,6 +75,16 @@ def value(tensor: Tensor, kind: Kind, num_axes: int = 1) -> Value:
     return Value(tensor, (kind,) * num_axes)
 
 
+def _axis_of_line(before: Kind, after: Kind) -> int:
+    """Returns `Instruction.axis` on a mesh of one axis."""
+    if isinstance(before, SummedInGroups):
+        return BETWEEN_GROUPS
+    for kind in (before, after):
+        if isinstance(kind, Sharded) and kind.rows.over == WITHIN_GROUPS:
+            return WITHIN_GROUPS
+    return 0
+
+
 class Runs(enum.Enum):
     """Where an operation runs."""
 
@@ -95,11 +110,20 @@ class Instruction:
     def axis(self) -> int:
         """The mesh axis along which the output's kind differs from the input's.
 
-        It is that of all its inputs and outputs.
+        It is that of all its inputs and outputs. With `Mesh.groups`, it can be
+        `WITHIN_GROUPS` or `BETWEEN_GROUPS`.
         """
         before, after = self.inputs[0].placement, self.outputs[0].placement
+        if len(after) == 1:
+            return _axis_of_line(before[0], after[0])
         differs = (a for a in range(len(after)) if before[a] != after[a])
         return next(differs, 0)
+
+    @property
+    def kind_before(self) -> Kind:
+        """The first input's kind along `axis`."""
+        placement = self.inputs[0].placement
+        return placement[self.axis if len(placement) > 1 else 0]
 
     needs_all_replicas: ClassVar[bool] = False
     """Whether it can't run in a function of one replica: it communicates, or
@@ -202,8 +226,14 @@ class Slice(Instruction):
 
 @dataclasses.dataclass(eq=False)
 class FirstOnly(Instruction):
-    """Makes a whole value a partial sum: 0 on all replicas but the first."""
+    """Makes a whole value a partial sum: 0 on all replicas but the first.
 
+    Attributes:
+        of_groups: Whether it makes a partial sum in each group one of all
+            replicas: 0 on all but those of the first group; see `Mesh.groups`.
+    """
+
+    of_groups: bool = False
     needs_all_replicas: ClassVar[bool] = True
 
 
@@ -230,6 +260,10 @@ class Communication(Instruction):
             for axis, kind in enumerate(one.placement)
             if axis != self.axis and isinstance(kind, Sharded)
         )
+        if one.has(SummedInGroups):
+            parts = mesh.num_devices(WITHIN_GROUPS)
+        elif self.axis == WITHIN_GROUPS and len(one.placement) == 1:
+            parts = 1
         return one.tensor, one.tensor.num_elements, Fraction(dtype.size, parts)
 
     def type_of(self, one: Value) -> tf.DType:
@@ -241,6 +275,19 @@ def _summed_type(tensor: Tensor, widens: bool) -> tf.DType:
     """Returns the type in which parts of a sum are added."""
     is_wide = widens and tensor.is_narrow
     return tf.float32 if is_wide else tensor.dtype
+
+
+def alike(tensor: Tensor, widens: bool = False) -> Tensor:
+    """Returns a new tensor that stands for parts of a tensor.
+
+    Args:
+        tensor: The tensor.
+        widens: Whether the new one has the type in which parts are added.
+    """
+    dtype = _summed_type(tensor, widens)
+    made = Tensor(tensor.node, tensor.index, dtype, tensor.static)
+    made.shape = tensor.shape
+    return made
 
 
 @dataclasses.dataclass(eq=False)

@@ -40,6 +40,9 @@ from kerasmgpu.partitioner.passes.outline import outline, pays
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
+from kerasmgpu.partitioner.passes.sum_in_first_group import (
+    sum_in_first_group,
+)
 from kerasmgpu.partitioner.step.references import Reference
 
 
@@ -86,6 +89,11 @@ class OnNodes(NamedTuple):
 
 
 PASSES: Sequence[OnProgram | OnNodes] = (
+    OnProgram(
+        sum_in_first_group,
+        "sums over rows that each group has are made by the first one",
+        lambda program: program.mesh.groups > 1,
+    ),
     OnProgram(insert_reshards, "a `Reshard` wherever a placement changes"),
     OnProgram(lower_reshards, "communication, slices, recomputation for each"),
     OnProgram(scatter_early, "reduce-scatters behind what makes gradients"),

@@ -47,6 +47,9 @@ class Build(Function):
         view = copy.copy(self)
         view.replicas = view._row_shares = replicas
         view.mesh = replicas.mesh
+        if self.places is not None:
+            each = self.mesh.micro_batches
+            view.places = [place // each for place in self.places[::each]]
         view._natural, view._values = {}, {}
         for tensor in tensors:
             parts = list(self.given(tensor))

@@ -17,7 +17,7 @@ from kerasmgpu.partitioner.lowering.lengths import (
     product,
 )
 from kerasmgpu.partitioner.lowering.replicas import Replicas, Together
-from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS, WITHIN_GROUPS, Mesh
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 
@@ -37,6 +37,8 @@ def new_groups(mesh: Mesh) -> dict[Members, list[int]]:
         mesh axis; for the axis `None`, a key for all of the members.
     """
     axes = [None, *range(len(mesh.axes))]
+    if mesh.groups > 1:
+        axes += [WITHIN_GROUPS, BETWEEN_GROUPS]
     return {
         (members, axis): _new_keys(mesh, axis)
         for members in ("replicas", "hosts")
@@ -199,7 +201,7 @@ class Collectives(Replicas):
         # Inside of a worker, replicas read each other's memory.
         is_inside = self.mesh.num_workers > 1 == mesh.num_workers
         if is_inside and mesh.shares_memory:
-            return Replicas(mesh)
+            return Replicas(mesh.of_devices).split(mesh.micro_batches)
         return super().on_line(mesh)
 
     def num_members(self, members: str) -> int:

@@ -29,7 +29,7 @@ from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.once import runs_once
 from kerasmgpu.partitioner.lowering.operations import writer_of
 from kerasmgpu.partitioner.lowering.replicas import combined
-from kerasmgpu.partitioner.mesh import first_on_device
+from kerasmgpu.partitioner.mesh import WITHIN_GROUPS, first_on_device
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.kinds import (
@@ -154,8 +154,7 @@ def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
     tensor, dtype = one.tensor, reduction.type_of(one)
     if dtype == tensor.dtype:
         return tensor
-    wide = Tensor(tensor.node, tensor.index, dtype, tensor.static)
-    wide.shape = tensor.shape
+    wide = ir.alike(tensor, widens=True)
     parts = _cast(build, build.parts(tensor), dtype)
     build.give(ir.value(wide, PARTIAL), parts)
     return wide
@@ -280,17 +279,19 @@ def _alias(build: Build, alias: ir.Alias) -> None:
 def _first_only(build: Build, part: ir.FirstOnly) -> None:
     whole, first = build.references(part.inputs[0]), build.mesh.first
     places = range(build.mesh.num)
+    last = build.mesh.size(WITHIN_GROUPS) - 1 if part.of_groups else 0
     if build.program.is_compiled:
         # XLA compiles one function for all replicas, which is passed whether it
         # runs on the job's first one.
         made = [
-            build.value_if(first + place == 0, whole[place], place)
+            build.value_if(first + place <= last, whole[place], place)
             for place in places
         ]
     else:
-        its = [place for place in places if first + place == 0]
+        its = [place for place in places if first + place <= last]
         made = _zeros_but(build, whole, its)
-    build.hold(part.outputs[0], made)
+    note = build.give if part.of_groups else build.hold
+    note(part.outputs[0], made)
 
 
 def _zeros_but(

@@ -224,6 +224,7 @@ class Function(OperationWriter):
         To none if the instruction runs once for all micro-batches; see
         `turns.py`.
         """
+        place = self._place(place)
         phase = self.program.phases.get(instruction)
         self.writer.turn = None if phase is None else (phase, place)
         if phase is not None:

@@ -5,6 +5,7 @@ communicate as a mesh of one axis does, and each line does so by itself.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,16 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.lowering.building import Build
-from kerasmgpu.partitioner.rules.kinds import REPLICATED, Sharded
+from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS
+from kerasmgpu.partitioner.rules.kinds import (
+    PARTIAL,
+    REPLICATED,
+    Sharded,
+    SummedInGroups,
+)
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.references import Reference
-from kerasmgpu.replica_arithmetic import bounds_of
 
 
 def along(
@@ -31,8 +37,8 @@ def along(
 ) -> None:
     """Writes an instruction along each line of its mesh axis.
 
-    On a mesh of one axis it is written as it is. If all lines make the same
-    whole values, and share memory, only the first one makes them.
+    On a mesh of one axis without groups it is written as it is. If all lines make
+    the same whole values, and share memory, only the first one makes them.
 
     Args:
         build: The `Build`.
@@ -40,10 +46,10 @@ def along(
         write: Function that writes it on a mesh of one axis.
     """
     mesh, axis = build.mesh, instruction.axis
-    if not mesh.axes:
+    if not mesh.axes and (mesh.groups == 1 or axis == 0):
         write(build, instruction)
         return
-    lines = mesh.lines(axis)
+    lines = every_line = mesh.lines(axis)
     if mesh.shares_memory and all(
         kind == REPLICATED
         for one in instruction.outputs
@@ -56,11 +62,14 @@ def along(
     done: dict[int, str] = {}
     for places in lines:
         line = build.on_line(axis, places)
+        line.time = build.time
         inputs, outputs = (
             tuple(_on_line(build, one, axis, places) for one in values)
             for values in (instruction.inputs, instruction.outputs)
         )
         own = dataclasses.replace(instruction, inputs=inputs, outputs=outputs)
+        if instruction in build.program.phases:
+            build.program.phases[own] = build.program.phases[instruction]
         for one, given in zip(inputs, instruction.inputs):
             references = build.references(given)
             line.give(one, [references[place] for place in places])
@@ -70,13 +79,21 @@ def along(
             found.update((p, references[n]) for n, p in enumerate(places))
         for names, all_names in zip(build.take_names(own, node), (ran, done)):
             all_names.update(zip(places, names))
-    every_place = range(mesh.num)
+    # Where only the first line is written, others take what it has made.
+    writers = {
+        place: maker
+        for places, makers in zip(every_line, itertools.cycle(lines))
+        for place, maker in zip(places, makers)
+    }
+    from_writers = [writers[place] for place in range(mesh.num)]
     for one, found in zip(instruction.outputs, made):
-        of_place = [found.get(n, found[lines[0][0]]) for n in every_place]
+        of_place = [found[place] for place in from_writers]
         (build.hold if node is None else build.give)(one, of_place)
-    build.note_ran(instruction, [ran[place] for place in sorted(ran)])
+    build.note_ran(
+        instruction, [ran[place] for place in from_writers if place in ran]
+    )
     if node is not None:
-        for place in every_place:
+        for place in from_writers:
             build.note_done(node, done[place])
 
 
@@ -120,14 +137,20 @@ def _on_line(build: Build, one: Value, axis: int, places: range) -> Value:
 
     def local() -> Value:
         shape: list[Any] = list(one.tensor.shape or ())
-        for other, kind in enumerate(one.placement):
-            if other != axis and isinstance(kind, Sharded):
+        kinds = enumerate(one.placement)
+        others = [kind for other, kind in kinds if build.mesh.axes and other != axis]
+        own = one.placement[axis if build.mesh.axes else 0]
+        if axis == BETWEEN_GROUPS and not build.mesh.axes:
+            others = [own]
+            own = PARTIAL if isinstance(own, SummedInGroups) else REPLICATED
+        for kind in others:
+            if isinstance(kind, Sharded):
                 shape[kind.axis] = _local_size(build, kind, places[0])
         source = one.tensor
         tensor = Tensor(source.node, source.index, source.dtype, source.static)
         tensor.shape = source.shape and tuple(shape)
         tensor.value = source.value
-        return Value(tensor, (one.placement[axis],))
+        return Value(tensor, (own,))
 
     return build.on_line(axis, places).keep(("value", one), local)
 
@@ -137,9 +160,7 @@ def _local_size(build: Build, kind: Sharded, place: int) -> sizes.SizeLike:
     size, over = kind.rows.size, kind.rows.over
     position = build.mesh.first_along(over) + build.mesh.position(place, over)
     if isinstance(size, int) and kind.rows.of is None:
-        start, end = bounds_of(size, build.mesh.size(over))[
-            position : position + 2
-        ]
+        start, end = build.mesh.part_of(kind.rows, place)
         return sizes.product([kind.outer, end - start, kind.inner])
 
     def symbol() -> sizes.Symbol:

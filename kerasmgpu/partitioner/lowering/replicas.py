@@ -84,6 +84,9 @@ class Replicas:
         """Returns replicas of a line of this mesh; see `Mesh.line`."""
         line = copy.copy(self)
         line.mesh = mesh
+        line.of_devices = None
+        if self.of_devices is not None and mesh.micro_batches > 1:
+            line.of_devices = self.of_devices.on_line(mesh.of_devices)
         return line
 
     # Rows --------------------------------------------------------------------

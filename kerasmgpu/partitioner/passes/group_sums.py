@@ -92,13 +92,14 @@ def _group_sums(program: Lowered) -> None:
             # Lines of a mesh share the work of sums that are whole on all.
             kind = one.by, one.axis, one.outputs[0].is_local
             alike.setdefault(kind, []).append(one)
-        result += map(_merged, alike.values())
+        result += map(merged_sums, alike.values())
         for one in group:
             made.update(one.outputs)
     program.instructions = result
 
 
-def _merged(reductions: list[AllReduce]) -> AllReduce:
+def merged_sums(reductions: list[AllReduce]) -> AllReduce:
+    """Returns one all-reduce in place of several that reduce in one way."""
     first = reductions[0]
     inputs = tuple(one for other in reductions for one in other.inputs)
     outputs = tuple(one for other in reductions for one in other.outputs)

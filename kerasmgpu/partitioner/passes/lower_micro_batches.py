@@ -15,6 +15,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Runs,
     Slice,
     Value,
+    alike,
     value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
@@ -32,7 +33,6 @@ from kerasmgpu.partitioner.rules.kinds import (
     is_local,
     is_of_variable,
 )
-from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
 
 
@@ -141,7 +141,7 @@ class _Lowering:
         if not isinstance(one.kind, (Partial, PerReplica)):
             return one
         if one not in self._accumulated:
-            made = value(_alike(one.tensor, widens), Partial(one.kind.by))
+            made = value(alike(one.tensor, widens), Partial(one.kind.by))
             self.instructions.append(Accumulate((one,), (made,), one.kind.by))
             self._accumulated[one] = made
         return self._accumulated[one]
@@ -156,7 +156,7 @@ class _Lowering:
         outputs = list(operation.outputs)
         for number, one in enumerate(outputs):
             if isinstance(one.kind, Partial) or is_of_variable(one.kind):
-                outputs[number] = value(_alike(one.tensor, False), one.kind)
+                outputs[number] = value(alike(one.tensor), one.kind)
                 made.append(FirstMicroBatchOnly((outputs[number],), (one,)))
         operation.outputs = tuple(outputs)
         self.instructions += [operation, *made]
@@ -174,18 +174,3 @@ def _is_local(operation: Operation) -> bool:
     return any(
         is_local(one.kind) for one in (*operation.inputs, *operation.outputs)
     )
-
-
-def _alike(tensor: Tensor, widens: bool) -> Tensor:
-    """Returns a new tensor, which stands for a device's part of a tensor.
-
-    Args:
-        tensor: The tensor.
-        widens: Whether the new one is of float32 if `tensor.is_narrow`.
-    """
-    import tensorflow as tf
-
-    dtype = tf.float32 if widens and tensor.is_narrow else tensor.dtype
-    made = Tensor(tensor.node, tensor.index, dtype, tensor.static)
-    made.shape = tensor.shape
-    return made

@@ -18,8 +18,10 @@ from kerasmgpu.partitioner.ir.instructions import (
     Reshard,
     Slice,
     Value,
+    alike,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
+from kerasmgpu.partitioner.mesh import WITHIN_GROUPS
 from kerasmgpu.partitioner.rules import table
 from kerasmgpu.partitioner.rules.compatible import fits
 from kerasmgpu.partitioner.rules.kinds import (
@@ -34,6 +36,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     PerReplica,
     Replicated,
     Sharded,
+    SummedInGroups,
     is_of_variable,
 )
 from kerasmgpu.partitioner.rules.table import Plan
@@ -147,10 +150,7 @@ class _Lowering:
         whole = wanted.moved(axis, REPLICATED)
         if isinstance(kind, Sharded):
             if self._is_scattered(axis, source, wanted):
-                widens = self._program.mesh.total > 1
-                self.instructions.append(
-                    ReduceScatter((source,), (wanted,), widens)
-                )
+                self._scatter(axis, source, wanted)
             elif not self._made_locally(axis, wanted, kind):
                 self.instructions.append(
                     Slice(
@@ -177,6 +177,28 @@ class _Lowering:
             self._from(FirstOnly if is_sum else Alias, made, wanted)
         else:
             self._whole(axis, source, wanted)
+
+    def _scatter(self, axis: int, source: Value, wanted: Value) -> None:
+        """Adds a reduce-scatter; with groups in each, and an all-reduce between.
+
+        What is sent between groups is only the rows of each replica.
+        """
+        kind = cast(Sharded, wanted.placement[axis])
+        mesh = self._program.mesh
+        widens, made = mesh.total > 1, wanted
+        if mesh.groups > 1 and kind.rows.over == WITHIN_GROUPS:
+            in_groups = SummedInGroups(
+                kind.axis, kind.rows, kind.outer, kind.inner
+            )
+            tensor = wanted.tensor
+            if widens and tensor.is_narrow:  # Sums are rounded once.
+                tensor = alike(tensor, widens)
+            made = Value(tensor, (in_groups,))
+        self.instructions.append(ReduceScatter((source,), (made,), widens))
+        if made != wanted:
+            self.instructions.append(
+                AllReduce((made,), (wanted,), "sum", widens)
+            )
 
     def _is_scattered(self, axis: int, source: Value, wanted: Value) -> bool:
         """Whether to make a value by a reduce-scatter of a partial sum.

@@ -95,7 +95,7 @@ def is_of_weight(gather: AllGather) -> bool:
     """Whether an all-gather is of a sharded variable, not of activations."""
     (source,) = gather.inputs
     is_static = source.tensor.num_bytes < float("inf")
-    return is_static and is_of_variable(source.placement[gather.axis])
+    return is_static and is_of_variable(gather.kind_before)
 
 
 def _bytes(gather: AllGather) -> int:

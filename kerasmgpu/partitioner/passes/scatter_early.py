@@ -3,16 +3,21 @@
 A gradient is whole on each replica until it is scattered. So it is scattered
 right behind the operation that makes it, grouped with others of its mesh axis up
 to a number of bytes, rather than where the optimizer needs it, behind the whole
-backward pass.
+backward pass. With `Mesh.groups`, the all-reduce between groups comes with it.
 """
 
+from typing import TypeGuard
+
 from kerasmgpu.partitioner.ir.instructions import (
+    AllReduce,
     Instruction,
     ReduceScatter,
     Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.sent_types import LARGE
+from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS
+from kerasmgpu.partitioner.passes.group_sums import merged_sums
 
 
 def scatter_early(program: Lowered) -> None:
@@ -23,19 +28,24 @@ def scatter_early(program: Lowered) -> None:
 
 def _scatter_early(program: Lowered) -> None:
     waiting: dict[Value, list[ReduceScatter]] = {}
+    between: dict[Value, AllReduce] = {}
     for instruction in program.instructions:
         if isinstance(instruction, ReduceScatter):
             waiting.setdefault(instruction.inputs[0], []).append(instruction)
+        elif _is_between_groups(instruction):
+            between[instruction.inputs[0]] = instruction
     if not waiting:
         return
     group: list[ReduceScatter] = []
     result: list[Instruction] = []
 
     def flush() -> None:
-        axes = sorted({one.axis for one in group})
-        result.extend(
-            _merged([one for one in group if one.axis == axis]) for axis in axes
-        )
+        for axis in sorted({one.axis for one in group}):
+            scatter = _merged([one for one in group if one.axis == axis])
+            result.append(scatter)
+            sums = [between[o] for o in scatter.outputs if o in between]
+            if sums:
+                result.append(merged_sums(sums))
         group.clear()
 
     def add(made: tuple[Value, ...] | list[Value]) -> None:
@@ -47,13 +57,24 @@ def _scatter_early(program: Lowered) -> None:
     for instruction in program.instructions:
         if isinstance(instruction, ReduceScatter):
             continue
+        if _is_between_groups(instruction):
+            continue
         made = {one for other in group for one in other.outputs}
+        made |= {between[one].outputs[0] for one in made if one in between}
         if not made.isdisjoint(instruction.inputs):
             flush()
         result.append(instruction)
         add(instruction.outputs)
     flush()
     program.instructions = result
+
+
+def _is_between_groups(instruction: Instruction) -> TypeGuard[AllReduce]:
+    """Whether it sums over the groups what a reduce-scatter summed in each."""
+    return (
+        isinstance(instruction, AllReduce)
+        and instruction.axis == BETWEEN_GROUPS
+    )
 
 
 def _merged(group: list[ReduceScatter]) -> ReduceScatter:

@@ -29,7 +29,8 @@ class Rows:
             that has its row, so shares can differ by more than one entry.
         are_of_variable: Whether they are an axis of a sharded variable instead
             of a batch's rows: their shares are fixed.
-        over: The mesh axis that they are divided along; see `Mesh.axes`.
+        over: The mesh axis that they are divided along; see `Mesh.axes`, and
+            `mesh.WITHIN_GROUPS`.
     """
 
     __slots__ = ("size", "input", "of", "are_of_variable", "over")
@@ -112,6 +113,17 @@ class Kept(Sharded):
 
     def __str__(self) -> str:
         return "kept for the gradient"
+
+
+@dataclasses.dataclass(frozen=True)
+class SummedInGroups(Sharded):
+    """Every replica holds its rows of the sum over its group; see `Mesh.groups`.
+
+    The value's rows are the sums of these over the groups.
+    """
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, summed in each group"
 
 
 @dataclasses.dataclass(frozen=True)

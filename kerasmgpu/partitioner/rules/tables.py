@@ -84,17 +84,18 @@ def exchange(
             sharded.
 
     Returns:
-        A plan; `None` for other nodes, and for other kinds of row numbers.
+        A plan; `None` for other nodes, for other kinds of row numbers, and for a
+        table that each group of replicas has; see `Mesh.groups`.
     """
     if is_look_up(node, kinds):
-        plan, numbers = look_up(node, kinds), _of_batch(kinds[1])
+        plan, numbers = look_up(node, kinds), _of_batch(kinds[1], kinds[0])
         if plan is None or numbers is None:
             return None
         wants = (plan.wants[0], numbers, *plan.wants[2:])
         return dataclasses.replace(plan, wants=wants, gives=(numbers,))
     is_sum = Trait.ADDS_SEGMENTS in record(node.type).traits
     if is_sum and _is_table(target):
-        rows = _of_batch(kinds[1])
+        rows = _of_batch(kinds[1], target)
         if rows is None or node.inputs[1].rank is None:
             return None
         owned = Owned(cast(Sharded, target), rows, node.inputs[1])
@@ -115,9 +116,14 @@ def has_varying_sizes(plan: Plan) -> bool:
     )
 
 
-def _of_batch(kind: Kind) -> Sharded | None:
-    """Returns `kind` if it shards the first axis like a batch; else `None`."""
+def _of_batch(kind: Kind, table: Kind | None) -> Sharded | None:
+    """Returns `kind` if it shards the first axis like a batch; else `None`.
+
+    Also `None` if the table is divided over other replicas than the batch.
+    """
     if not isinstance(kind, Sharded) or is_of_variable(kind):
+        return None
+    if not isinstance(table, Sharded) or table.rows.over != kind.rows.over:
         return None
     return kind if kind.axis == 0 and kind.outer == 1 else None
 
@@ -145,7 +151,7 @@ def update(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     rank = node.inputs[ids].rank
     if rank is None or node.inputs[rows].rank is None:
         return None
-    batch = _of_batch(kinds[ids]) if _is_table(kind) else None
+    batch = _of_batch(kinds[ids], kind) if _is_table(kind) else None
     owned = batch and Owned(kind, batch, node.inputs[ids])
     wants: list[Kind] = []
     for number, tensor in enumerate(node.inputs):

@@ -146,7 +146,7 @@ class Program:
             graph,
             [self._given[one].placement for one in graph.inputs],
             self.cost,
-            gathers=mesh.micro_batches > 1,
+            gathers=mesh.micro_batches > 1 or mesh.groups > 1,
             num_axes=mesh.num_axes,
             planned=planned,
         )
@@ -263,7 +263,8 @@ class Program:
             else:
                 continue
             if any(axis is not None for axis in axes):
-                self._give(tensor, *_kinds_of_axes(tensor, axes))
+                kinds = _kinds_of_axes(tensor, axes)
+                self._give(tensor, *kinds[-mesh.num_axes :])
             self._handles[tensor] = [
                 handle for handle in handles for _ in range(mesh.micro_batches)
             ]

@@ -396,8 +396,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     @property
     def _mesh(self) -> Mesh:
-        mesh: Mesh = self.extended._container_strategy().replicas.mesh
-        return mesh
+        return mesh_of(self.extended._container_strategy(), self.shard_axes)
 
     @property
     def acts_whole(self) -> bool:
@@ -607,6 +606,12 @@ def cut(value: tf.Tensor, axes: AxesToShard, mesh: Mesh) -> list[tf.Tensor]:
     return [value[box] for box in boxes(value.shape, axes, mesh)]
 
 
+def mesh_of(strategy: Any, axes: AxesToShard) -> Mesh:
+    """Returns the mesh whose axes `axes` are about: with groups, `grouped`."""
+    mesh: Mesh = strategy.replicas.mesh
+    return mesh.grouped if len(axes) > mesh.num_axes else mesh
+
+
 def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
     """Returns the sharded variable that a handle belongs to, or `None`."""
     reference = getattr(handle, "_sharded_variable", None)
@@ -631,9 +636,8 @@ def create(
     strategy: Any = extended._container_strategy()
     devices: Sequence[str] = strategy.extended.worker_devices
     parts = []
-    for device, box in zip(
-        devices, boxes(value.shape, axes, strategy.replicas.mesh)
-    ):
+    mesh = mesh_of(strategy, axes)
+    for device, box in zip(devices, boxes(value.shape, axes, mesh)):
         with tf.device(device), record.stop_recording():
             if isinstance(value, ValueInParts):
                 part = value.part(box)

@@ -10,6 +10,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     GatherCounts,
     Sent,
 )
+from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS, WITHIN_GROUPS
 from kerasmgpu.partitioner.rules.kinds import is_of_variable
 from kerasmgpu.partitioner.runtime.report import (
     bytes_of,
@@ -40,8 +41,9 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
     """
     found: Counter[tuple[str, str, int]] = Counter()
     mesh = written.lowered.mesh
+    row_axes = (0, WITHIN_GROUPS, BETWEEN_GROUPS) if mesh.groups > 1 else (0,)
     for one, times in communication(written):
-        divides_rows = mesh.divides_rows and one.axis == 0
+        divides_rows = mesh.divides_rows and one.axis in row_axes
         for tensor in one.sizes(mesh):
             purpose = _purpose(one, tensor, divides_rows)
             key = one.name.partition(".")[0], purpose, one.axis
@@ -65,9 +67,7 @@ def _purpose(one: Communication, sent: Sent, divides_rows: bool) -> str:
         return "numbers of rows"
     if isinstance(one, Broadcast):
         return "agreement of the workers"
-    if isinstance(one, AllGather) and is_of_variable(
-        one.inputs[0].placement[one.axis]
-    ):
+    if isinstance(one, AllGather) and is_of_variable(one.kind_before):
         return "sharded variables"
     # An optimizer's product with the learning rate is summed in its place.
     behind = tensor.node.inputs if tensor.shape != () else ()
