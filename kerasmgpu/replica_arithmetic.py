@@ -77,6 +77,27 @@ def checked_replicas_per_worker(number: int, counts: Sequence[int]) -> int:
     return number
 
 
+def groups_of(num_replicas: int, shard_over: int | None) -> int:
+    """Returns the number of groups of replicas that each have all variables.
+
+    Args:
+        num_replicas: Integer.
+        shard_over: Integer, replicas over which a variable is divided; `None`
+            for all. More than `num_replicas` are all, too.
+
+    Raises:
+        InputError: If they don't divide the number of replicas.
+    """
+    if shard_over is None or shard_over >= num_replicas:
+        return 1
+    if num_replicas % checked_integer(shard_over, "shard_over", 2):
+        raise InputError(
+            "shard_over must divide the number of replicas. Received: "
+            f"shard_over={shard_over} for {num_replicas} replicas"
+        )
+    return num_replicas // shard_over
+
+
 def require_rows(micro_batches: int, rows: int) -> None:
     """Raises if a batch has fewer rows than micro-batches.
 

@@ -128,8 +128,7 @@ class RunRecord(MeasuringCallback):
 
     def _along(self, sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns what replicas send, with names of mesh axes if several."""
-        layouts = self.measurement.strategy.layouts
-        names = layouts.axis_names if layouts else ()
+        names = self.measurement.strategy.axis_names
         for one in sent:
             number = one.pop("axis")
             if names:
@@ -318,7 +317,7 @@ def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     name = type(strategy).__name__
     arguments: dict[str, Any] = {"name": name.lstrip("_")}
     if is_ours(strategy):
-        for name in ("batch_norm", "shard", "micro_batches"):
+        for name in ("batch_norm", "shard", "shard_over", "micro_batches"):
             value = getattr(strategy, name)
             arguments[name] = getattr(value, "__name__", value)
         if layouts := strategy.layouts:

@@ -40,6 +40,7 @@ def memory(
     *,
     global_batch_size: int | None = None,
     shard: str | Sequence[str] | None = ("none",),
+    shard_over: int | None = None,
     micro_batches: Sequence[int] | int | None = None,
     device_memory: str | None = None,
     replicas_per_worker: int | None = None,
@@ -65,6 +66,8 @@ def memory(
         shard: One or several of `"none"`, `"optimizer"`, `"weights"` and
             `"embeddings"`; see `state_bytes`. With a `keras.distribution` the
             layouts say what is divided.
+        shard_over: Integer, replicas over which `shard` divides a variable; see
+            `MirroredStrategy`. Default: all.
         micro_batches: Integer or sequence of integers, parts in which a
             replica runs its rows. Default: the first of 1, 2, 4, … that fits
             `device_memory` or, if none does, that with the smallest total; 1
@@ -105,6 +108,7 @@ def memory(
         replicas,
         global_batch_size=global_batch_size,
         shard=shard,
+        shard_over=shard_over,
         micro_batches=micro_batches,
         device_memory=device_memory,
         replicas_per_worker=replicas_per_worker,

@@ -122,6 +122,7 @@ def _row(
     """Returns the report's row of one setting; see `settings`."""
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
+    from kerasmgpu.replica_arithmetic import groups_of
     from kerasmgpu.strategies.layouts import layouts_of, mesh_of
 
     name, mesh, division = shard, None, shard
@@ -133,7 +134,10 @@ def _row(
         f"writing the step for replicas={num_replicas}, shard={name}, "
         f"micro_batches={micro_batches} …",
     )
-    state = state_bytes(step.variables, division, num_replicas)
+    groups = 1
+    if shard in ("optimizer", "weights"):
+        groups = groups_of(num_replicas, job["shard_over"])
+    state = state_bytes(step.variables, division, num_replicas, groups=groups)
     peak = step_peak(
         step,
         num_replicas,
@@ -142,6 +146,7 @@ def _row(
         rows,
         num_workers,
         job["device_type"],
+        groups=groups,
     )
     # Replicas on CPUs have one memory, that of their worker.
     is_shared = job["device_type"] == "CPU"
@@ -150,6 +155,7 @@ def _row(
     return {
         "replicas": num_replicas,
         "shard": name,
+        "shard_over": num_replicas // groups if groups > 1 else None,
         "mesh": mesh,
         "micro_batches": micro_batches,
         "weights": copies * state.weights,

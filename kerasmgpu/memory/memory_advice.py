@@ -54,7 +54,7 @@ def advice(model: keras.Model, feed: Feed) -> str:
     name = "layout" if strategy.distribution is not None else shard
     head += (
         f": {rows} rows on {replicas} replica{'s' if replicas > 1 else ''}, "
-        f"{_setting({'shard': name, 'micro_batches': parts})}."
+        f"{_setting(_now(strategy, name, parts))}."
     )
     lines = [head]
     is_known = isinstance(shard, AutoLayouts) or not callable(shard)
@@ -73,6 +73,12 @@ def advice(model: keras.Model, feed: Feed) -> str:
         f"For other settings run: {command}",
     ]
     return "\n".join(lines)
+
+
+def _now(strategy: Any, shard: Any, parts: int) -> dict[str, Any]:
+    """Returns the keys of a row of `counting.settings` that `_setting` needs."""
+    over = strategy.shard_over
+    return {"shard": shard, "shard_over": over, "micro_batches": parts}
 
 
 def shard_of(strategy: Any) -> Any:
@@ -204,6 +210,7 @@ def job_of(
     return {
         "usable": limit,
         "micro_batches": numbers,
+        "shard_over": strategy.shard_over,
         "batch_size_per_replica": None,
         "replicas_per_worker": len(strategy.extended.worker_devices),
         "device_type": "CPU" if strategy.replicas.mesh.shares_memory else "GPU",
@@ -216,6 +223,8 @@ def _setting(row: dict[str, Any]) -> str:
     if shard not in ("none", "layout"):
         shown = "a function" if callable(shard) else repr(shard)
         settings.insert(0, f"shard={shown}")
+        if row.get("shard_over"):
+            settings.insert(1, f"shard_over={row['shard_over']}")
     return ", ".join(settings)
 
 
@@ -241,6 +250,7 @@ def _layers(
         parts,
         num_workers=num_workers,
         device_type=job["device_type"],
+        groups=strategy.replicas.mesh.groups,
     ).scopes
     for scope, num_bytes in scopes.items():
         path = layer_of(f"{scope}/", paths).strip("/") or "the step itself"
@@ -257,6 +267,8 @@ def _command(strategy: Any, rows: int | None, limit: int | None) -> str:
     flags = [f"--replicas={strategy.num_replicas_in_sync}"]
     if rows is not None:
         flags.append(f"--global_batch_size={rows}")
+    if strategy.shard_over:
+        flags.append(f"--shard_over={strategy.shard_over}")
     if limit:
         flags.append(f"--device_memory={limit >> 20}MiB")
     return f"kerasmgpu memory my_module:build {' '.join(flags)}"

@@ -17,6 +17,7 @@ from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.replica_arithmetic import (
     ASSUMED_SIZE,
     checked_replicas_per_worker,
+    groups_of,
 )
 
 DEVICE_TYPES = ("GPU", "CPU")
@@ -54,6 +55,7 @@ def run(
     global_batch_size: int | None = None,
     batch_size_per_replica: int | None = None,
     shard: str | Iterable[str] | None = ("none",),
+    shard_over: int | None = None,
     micro_batches: Iterable[int | str] | int | None = None,
     device_memory: str | None = None,
     replicas_per_worker: int | None = None,
@@ -80,11 +82,14 @@ def run(
         replicas_per_worker = checked_replicas_per_worker(
             replicas_per_worker, counts
         )
+    for count in counts:
+        groups_of(count, shard_over)
     settings = {
         "replicas": counts,
         "replicas_per_worker": replicas_per_worker,
         "device_type": checked_choice(device_type, "device_type", DEVICE_TYPES),
         "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
+        "shard_over": shard_over,
         "micro_batches": numbers,
         "batch_size_per_replica": batch_size_per_replica,
         "usable": None if memory is None else devices.usable(memory),
@@ -199,8 +204,9 @@ def _setting(row: dict[str, Any]) -> str:
             f"the mesh {reports.mesh_text(row['mesh'])} with "
             f"--micro_batches={row['micro_batches']}"
         )
+    over = f" --shard_over={row['shard_over']}" if row["shard_over"] else ""
     return (
-        f"{row['replicas']} {replicas} with --shard={row['shard']} and "
+        f"{row['replicas']} {replicas} with --shard={row['shard']}{over} and "
         f"--micro_batches={row['micro_batches']}"
     )
 

@@ -40,7 +40,7 @@ def print_memory(report: dict[str, Any]) -> None:
     for row in report["rows"]:
         cells = [
             str(row["replicas"]),
-            reports.mesh_text(row["mesh"]) if has_mesh else row["shard"],
+            reports.mesh_text(row["mesh"]) if has_mesh else _sharded(row),
             str(row["micro_batches"]),
             *(size(row[name]) for name in _PARTS),
         ]
@@ -52,6 +52,11 @@ def print_memory(report: dict[str, Any]) -> None:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     if report["verdict"]:
         console.print(report["verdict"], markup=False, soft_wrap=True)
+
+
+def _sharded(row: dict[str, Any]) -> str:
+    over = row["shard_over"]
+    return f"{row['shard']} over {over}" if over else str(row["shard"])
 
 
 def to_json(report: dict[str, Any]) -> str:

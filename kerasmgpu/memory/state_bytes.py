@@ -91,6 +91,7 @@ def state_bytes(
     shard: str | Layouts,
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
+    groups: int = 1,
 ) -> StateBytes:
     """Returns the bytes of variables on the replica that holds most.
 
@@ -99,6 +100,8 @@ def state_bytes(
         shard: One of `SHARDS`, or `Layouts`.
         num_replicas: Integer of at least 1.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
+        groups: Integer, groups of replicas that each have all variables; see
+            `shard_over` of `MirroredStrategy`.
 
     Returns:
         `StateBytes`.
@@ -117,7 +120,9 @@ def state_bytes(
     checked_integer(num_replicas, "num_replicas", 1)
     held = {"weight": 0, "slot": 0, "other": 0}
     for variable in variables:
-        part = part_bytes(variable, shard, num_replicas, min_shard_bytes)
+        part = part_bytes(
+            variable, shard, num_replicas, min_shard_bytes, groups
+        )
         held[variable.kind] += part
     return StateBytes(held["weight"], held["slot"], held["other"])
 
@@ -127,6 +132,7 @@ def part_bytes(
     shard: str | Layouts,
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
+    groups: int = 1,
 ) -> int:
     """Returns a variable's bytes on the replica that holds most of it.
 
@@ -137,9 +143,12 @@ def part_bytes(
         shard: One of `SHARDS`, or `Layouts`.
         num_replicas: Integer.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
+        groups: See `state_bytes`.
     """
-    axes = axes_to_shard(variable, shard, num_replicas, min_shard_bytes)
+    axes = axes_to_shard(variable, shard, num_replicas, min_shard_bytes, groups)
     sizes = () if isinstance(shard, str) else shard.axes
+    if len(axes) > 1 and not sizes:
+        sizes = groups, num_replicas // groups
     shape = list(variable.shape)
     for axis, size in zip(axes, sizes or (num_replicas,)):
         if axis is not None:
@@ -152,6 +161,7 @@ def axes_to_shard(
     shard: str | Layouts,
     num_replicas: int,
     min_shard_bytes: int = MIN_SHARD_BYTES,
+    groups: int = 1,
 ) -> tuple[int | None, ...]:
     """Returns a variable's axis that each mesh axis divides; empty if whole.
 
@@ -164,6 +174,7 @@ def axes_to_shard(
         shard: One of `SHARDS`, or `Layouts`.
         num_replicas: Integer.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
+        groups: See `state_bytes`.
     """
     if not isinstance(shard, str):
         return shard.divides_variables and shard.axes_of(variable.spec) or ()
@@ -179,7 +190,11 @@ def axes_to_shard(
         or variable.num_bytes < min_shard_bytes
     ):
         return ()
+    if variable.is_embedding:  # Tables are divided over all replicas.
+        groups = 1
     axis = replica_arithmetic.shard_axis(
-        variable.shape, num_replicas, variable.is_embedding
+        variable.shape, num_replicas // groups, variable.is_embedding
     )
-    return () if axis is None else (axis,)
+    if axis is None:
+        return ()
+    return (axis,) if groups == 1 else (None, axis)

@@ -74,6 +74,7 @@ def step_peak(
     num_workers: int = 1,
     device_type: str = "GPU",
     min_shard_bytes: int = MIN_SHARD_BYTES,
+    groups: int = 1,
 ) -> StepPeak:
     """Predicts the peak of a step by walking through the program that runs.
 
@@ -86,6 +87,7 @@ def step_peak(
         num_workers: Integer, processes that the replicas are divided over.
         device_type: `"GPU"`, or `"CPU"`, whose memory a worker's replicas share.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
+        groups: Integer, see `state_bytes.state_bytes`.
 
     Returns:
         `StepPeak` of the first worker's device that needs most.
@@ -98,6 +100,7 @@ def step_peak(
         num_workers,
         device_type,
         min_shard_bytes,
+        groups,
     )
     written = WrittenStep(step, setting)
     ledgers: dict[str, Ledger] = collections.defaultdict(Ledger)

@@ -61,6 +61,7 @@ class Setting:
         device_type: `"GPU"` or `"CPU"`. Replicas of a process share the memory
             of CPUs.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
+        groups: Integer, see `state_bytes.state_bytes`.
     """
 
     num_replicas: int
@@ -70,6 +71,7 @@ class Setting:
     num_workers: int
     device_type: str
     min_shard_bytes: int
+    groups: int = 1
 
     @property
     def num_local(self) -> int:
@@ -167,6 +169,7 @@ class WrittenStep:
             setting.device_type,
             setting.divides_rows,
             setting.axes,
+            setting.groups,
         )
         if setting.num_replicas == 1:
             return Replicas(imagined.mesh)
@@ -186,6 +189,7 @@ class WrittenStep:
             setting.shard,
             setting.num_replicas,
             setting.min_shard_bytes,
+            setting.groups,
         )
 
     def _static(self, handle: ImaginedHandle) -> Static:

@@ -1,6 +1,7 @@
 """The strategies: TensorFlow's `tf.distribute` with exact Keras steps."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -295,6 +296,9 @@ def strategy(
         mesh: Sizes of the axes of a mesh of the job's first devices, such as
             `(2, 4)`: rows are divided along the first axis, named `"batch"`,
             variables along the others, `"model"`. Instead of a `distribution`.
+            With `shard` instead of `layout`, two axes, `(groups, replicas)`:
+            rows are divided along both, variables along the second, as with
+            `shard_over=replicas`.
         layout: `"auto"`, or a dictionary of the keys and values of a
             `keras.distribution.LayoutMap`. With `"auto"` a layout is searched
             when a model begins to train, for its first batch; see
@@ -321,6 +325,11 @@ def strategy(
     checked_choice(all_reduce, "all_reduce", ALL_REDUCES)
     layouts: Layouts | None = None
     worker = cluster.from_environment()
+    if mesh is not None and shard is not None and layout is None:
+        num_replicas, shard_over = _groups_of(
+            mesh, worker, devices or num_replicas or shard_over
+        )
+        mesh = None
     _check_mesh(mesh, layout, memory, distribution, strict)
     if mesh is not None:
         if virtual_devices:
@@ -337,10 +346,12 @@ def strategy(
             )
         num_workers = 1 if worker is None else worker.num_workers
         described = distribution, num_workers, micro_batches
-        if layout == "auto":
-            layouts = auto_layouts_of(*described, memory)
-        else:
-            layouts = layouts_of(*described, strict)
+        is_found = layout == "auto"
+        layouts = (
+            auto_layouts_of(*described, memory)
+            if is_found
+            else layouts_of(*described, strict)
+        )
         devices = layouts.devices
         if worker is not None:
             num_replicas, devices = len(devices) // num_workers, None
@@ -379,6 +390,28 @@ def strategy(
         made.lay_out(layouts)
         _say_what_workers_read(made)
     return made
+
+
+def _groups_of(
+    mesh: Sequence[int], worker: cluster.Worker | None, others: Any
+) -> tuple[int, int]:
+    """Returns a worker's replicas, and `shard_over`, of a mesh that shards.
+
+    Args:
+        mesh: Sizes of its axes.
+        worker: The worker, or `None` in a single process.
+        others: Other arguments that say so, which there may not be.
+    """
+    sizes = tuple(mesh)
+    num_workers = 1 if worker is None else worker.num_workers
+    if len(sizes) != 2 or math.prod(sizes) % num_workers or others:
+        raise InputError(
+            "With shard, a mesh has two axes, groups and the replicas of each, "
+            "as many on each worker, and is given without num_replicas, devices "
+            f"and shard_over. Received: mesh={mesh!r} for {num_workers} workers"
+            + (f", and {others!r}." if others else ".")
+        )
+    return math.prod(sizes) // num_workers, sizes[1]
 
 
 def _check_mesh(

@@ -20,7 +20,12 @@ from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import Mesh, block_of
+from kerasmgpu.partitioner.mesh import (
+    BETWEEN_GROUPS,
+    WITHIN_GROUPS,
+    Mesh,
+    block_of,
+)
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.execution import (
     BatchwiseExecution,
@@ -30,7 +35,11 @@ from kerasmgpu.partitioner.runtime.execution import (
 from kerasmgpu.partitioner.runtime.function import Partitioned, joined
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
-from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, checked_shard
+from kerasmgpu.replica_arithmetic import (
+    ASSUMED_SIZE,
+    checked_shard,
+    groups_of,
+)
 from kerasmgpu.strategies import shares
 from kerasmgpu.strategies.auto_layouts import AutoLayouts
 from kerasmgpu.strategies.found_layout import FoundLayout
@@ -93,9 +102,8 @@ class ExactSteps(_Strategy):
     xla_cache: str | os.PathLike[str] | bool | None = None
     """Folder of programs that XLA has compiled; see `MirroredStrategy`."""
 
-    shard_over: int | str | None = None
-    """Number of replicas over which `shard` divides a variable, or `"worker"`;
-    see `MirroredStrategy`."""
+    shard_over: int | None = None
+    """Number of replicas over which `shard` divides a variable; `None`: all."""
 
     min_shard_bytes: int
     """Bytes of the smallest variable that `shard` divides."""
@@ -286,18 +294,27 @@ class ExactSteps(_Strategy):
             self.num_workers,
             divides_rows=self.divides_rows,
             axes=self.layouts.axes if self.layouts else (),
-            groups=self._num_groups(len(devices) * self.num_workers),
+            groups=groups_of(len(devices) * self.num_workers, self.shard_over),
         )
         all_gather = functools.partial(workers.gather, self)
         repeats = self.num_workers > 1 and self.micro_batches == "auto"
         together = _Together(self) if repeats else None
         return self.extended.replicas(mesh, all_gather, together)
 
-    def _num_groups(self, total: int) -> int:
-        """Returns the number of groups of replicas that have all variables."""
-        if not isinstance(self.shard_over, int):
-            return 1
-        return total // self.shard_over
+    @property
+    def axis_names(self) -> dict[int, str]:
+        """Names of the mesh axes along which replicas send; empty for one axis.
+
+        With `shard_over` these are `"all replicas"`, `"a group"` and `"the
+        groups"`: between replicas of different groups that have equal parts.
+        """
+        if self.replicas.mesh.groups > 1:
+            return {
+                0: "all replicas",
+                WITHIN_GROUPS: "a group",
+                BETWEEN_GROUPS: "the groups",
+            }
+        return dict(enumerate(self.layouts.axis_names if self.layouts else ()))
 
     @functools.cached_property
     def _partitioned_steps(

@@ -26,7 +26,8 @@ class LayoutReport:
             device that holds most, bytes of both when they are `whole`, and
             bytes `sent` by each replica, by collective.
         along: Dictionary from the name of a mesh axis to the bytes that each
-            replica sends along it; empty for one axis.
+            replica sends along it; empty for one axis. With `shard_over` the
+            names are `"all replicas"`, `"a group"` and `"the groups"`.
     """
 
     model: str
@@ -116,10 +117,9 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     costs = layer_costs(model, program.written(), rows)
-    names = strategy.layouts.axis_names if strategy.layouts else ()
     along = {
         name: sum(one.along[number] for one in costs)
-        for number, name in enumerate(names)
+        for number, name in strategy.axis_names.items()
     }
     return LayoutReport(model.name, replicas, rows, costs, along)
 

@@ -116,7 +116,9 @@ class Sharding:
             variable: Describes the variable.
             reference: The axes of the sharded weight whose slot it is, or `None`.
         """
-        axis = self._axis(variable, None if reference is None else reference[-1])
+        axis = self._axis(
+            variable, None if reference is None else reference[-1]
+        )
         if axis is None:
             return None
         if reference is not None and axis == reference[-1]:

@@ -138,7 +138,9 @@ def _on_line(build: Build, one: Value, axis: int, places: range) -> Value:
     def local() -> Value:
         shape: list[Any] = list(one.tensor.shape or ())
         kinds = enumerate(one.placement)
-        others = [kind for other, kind in kinds if build.mesh.axes and other != axis]
+        others = [
+            kind for other, kind in kinds if build.mesh.axes and other != axis
+        ]
         own = one.placement[axis if build.mesh.axes else 0]
         if axis == BETWEEN_GROUPS and not build.mesh.axes:
             others = [own]

@@ -26,6 +26,7 @@ class ImaginedReplicas(CollectiveReplicas):
         device_type: `"GPU"` or `"CPU"`. CPU devices share their memory.
         divides_rows: See `Mesh`.
         axes: See `Mesh`.
+        groups: See `Mesh`.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class ImaginedReplicas(CollectiveReplicas):
         device_type: str,
         divides_rows: bool = True,
         axes: tuple[int, ...] = (),
+        groups: int = 1,
     ) -> None:
         devices = [
             f"/job:localhost/replica:0/task:0/device:{device_type}:{number}"
@@ -47,6 +49,7 @@ class ImaginedReplicas(CollectiveReplicas):
             num_workers=num_workers,
             divides_rows=divides_rows,
             axes=axes,
+            groups=groups,
         )
         super().__init__(mesh, hint)
         self._instances = itertools.count()
