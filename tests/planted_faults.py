@@ -192,9 +192,30 @@ FAULTS = {
     "scattered_along_one_axis": Fault(
         "gradients of several mesh axes are one reduce-scatter",
         "partitioner/passes/scatter_early.py",
-        "axes = sorted({one.axis for one in group})",
-        "axes = [group[0].axis] if group else []",
+        "for axis in sorted({one.axis for one in group}):",
+        "for axis in [group[0].axis] if group else []:",
         "tests/strategies/test_layouts.py",
+    ),
+    "sum_of_each_group": Fault(
+        "each group adds its sum over the rows that all groups have",
+        "partitioner/lowering/emission.py",
+        "last = build.mesh.size(WITHIN_GROUPS) - 1 if part.of_groups else 0",
+        "last = build.mesh.total - 1 if part.of_groups else 0",
+        "tests/strategies/test_shard_over.py",
+    ),
+    "sum_of_one_group": Fault(
+        "a gradient is the sum of one group of replicas",
+        "partitioner/passes/lower_reshards.py",
+        "if made != wanted:",
+        "if made == wanted:",
+        "tests/strategies/test_shard_over.py",
+    ),
+    "table_of_a_group": Fault(
+        "rows of a batch are exchanged for a table of another group",
+        "partitioner/rules/tables.py",
+        "if not isinstance(table, Sharded) or table.rows.over != kind.rows.over:",
+        "if not isinstance(table, Sharded):",
+        "tests/strategies/test_shard_over.py",
     ),
     "stale_variables": Fault(
         "steps go on with variables that were replaced",

@@ -136,7 +136,7 @@ def _row(
     )
     groups = 1
     if shard in ("optimizer", "weights"):
-        groups = groups_of(num_replicas, job["shard_over"])
+        groups = groups_of(num_replicas, job.get("shard_over"))
     state = state_bytes(step.variables, division, num_replicas, groups=groups)
     peak = step_peak(
         step,

@@ -190,8 +190,8 @@ def axes_to_shard(
         or variable.num_bytes < min_shard_bytes
     ):
         return ()
-    if variable.is_embedding:  # Tables are divided over all replicas.
-        groups = 1
+    if variable.is_embedding and shard != "optimizer":
+        groups = 1  # Tables, and their slots with them, are of all replicas.
     axis = replica_arithmetic.shard_axis(
         variable.shape, num_replicas // groups, variable.is_embedding
     )

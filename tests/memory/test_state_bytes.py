@@ -45,6 +45,13 @@ def test_tables_alone_are_divided():
     assert state.slots == 40_000 + 2501 * 16
 
 
+def test_weights_are_divided_in_groups():
+    """Kernels by the 2 replicas of a group, tables by all 4."""
+    state = state_bytes(ALL, "weights", num_replicas=4, groups=2)
+    assert state.weights == 1251 * 16 + 500 * 40 + 40 + 250 * 40
+    assert state.slots == 500 * 40 + 1251 * 16
+
+
 def test_small_variables_stay_whole():
     state = state_bytes([KERNEL], "weights", 2, min_shard_bytes=40_001)
     assert state.weights == 40_000

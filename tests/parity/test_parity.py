@@ -113,7 +113,13 @@ def sharded_optimizer():
 
 @pytest.fixture
 def sharded_weights():
-    return lambda num_replicas: mirrored(num_replicas, "weights")
+    """Weights are divided over all replicas; of 4, in groups of 2."""
+
+    def made(num_replicas):
+        over = 2 if num_replicas == 4 else None
+        return mirrored(num_replicas, "weights", shard_over=over)
+
+    return made
 
 
 @pytest.mark.parametrize("case, fixture, num_replicas", RUNS)

@@ -2,7 +2,12 @@
 
 import pytest
 
-from kerasmgpu.partitioner.mesh import Mesh, block_of
+from kerasmgpu.partitioner.mesh import (
+    BETWEEN_GROUPS,
+    WITHIN_GROUPS,
+    Mesh,
+    block_of,
+)
 from kerasmgpu.partitioner.rules.kinds import Rows
 
 
@@ -36,6 +41,39 @@ def test_three_axes():
     line = three.line(1, range(4, 8, 2))
     assert line.devices == ("CPU:4", "CPU:6")
     assert line.axes == () and line.total == 2
+
+
+def test_groups_of_one_axis():
+    """Eight replicas on two workers, in groups of two."""
+    devices = [f"CPU:{number}" for number in range(4)]
+    one = Mesh.on(devices, "CPU:0", worker=1, num_workers=2, groups=4)
+    assert one.num_axes == 1 and one.size(0) == 8 and one.first_along(0) == 4
+    assert one.size(WITHIN_GROUPS) == 2 and one.size(BETWEEN_GROUPS) == 4
+    assert lines(one, WITHIN_GROUPS) == [[0, 1], [2, 3]]
+    assert lines(one, BETWEEN_GROUPS) == [[0, 2], [1, 3]]
+    assert [one.position(place, WITHIN_GROUPS) for place in range(4)] == [
+        *(0, 1, 0, 1)
+    ]
+    rows = Rows(5, are_of_variable=True, over=WITHIN_GROUPS)
+    assert [one.part_of(rows, place) for place in range(4)] == [
+        *((0, 3), (3, 5), (0, 3), (3, 5))
+    ]
+    between = one.line(BETWEEN_GROUPS, range(1, 4, 2))
+    assert (between.worker, between.num_workers, between.total) == (1, 2, 4)
+
+
+def test_micro_batches_of_groups():
+    """Two devices per group, two micro-batches of each."""
+    devices = [f"CPU:{number}" for number in range(4)]
+    one = Mesh.on(devices, "CPU:0", groups=2).split(2)
+    assert lines(one, WITHIN_GROUPS) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert one.num_devices(WITHIN_GROUPS) == 2
+    rows = Rows(4, are_of_variable=True, over=WITHIN_GROUPS)
+    assert [one.part_of(rows, place) for place in range(4)] == [
+        *((0, 2), (2, 2), (2, 4), (4, 4))
+    ]
+    # All of one turn, and so one share per device.
+    assert one.line(BETWEEN_GROUPS, range(2, 8, 4)).micro_batches == 1
 
 
 def test_the_last_axes_lie_inside_a_worker():

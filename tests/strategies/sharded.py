@@ -14,7 +14,9 @@ from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from tests.devices import device_names
 
 
-def mirrored(num_replicas, shard, min_shard_bytes=0, micro_batches=1):
+def mirrored(
+    num_replicas, shard, min_shard_bytes=0, micro_batches=1, shard_over=None
+):
     """A strategy of logical CPU devices that shards small variables, too."""
     devices = device_names(num_replicas)
     return kerasmgpu.MirroredStrategy(
@@ -22,6 +24,7 @@ def mirrored(num_replicas, shard, min_shard_bytes=0, micro_batches=1):
         shard=shard,
         min_shard_bytes=min_shard_bytes,
         micro_batches=micro_batches,
+        shard_over=shard_over,
     )
 
 

@@ -1,7 +1,8 @@
 """Cases of `shared_program`: variables that are sharded over workers.
 
 A case is a run of the parity table, `weights: CASE`, `optimizer: CASE`, or
-`weights in 2: CASE` for two micro-batches; `mesh RxC: CASE` for rows and columns
+`weights in 2: CASE` for two micro-batches, `weights grouped: CASE` for parts in
+each worker; `mesh RxC: CASE` for rows and columns
 of a mesh; or `files`.
 """
 
@@ -25,7 +26,12 @@ def run(strategy, name, files):
         shape = tuple(map(int, setting.split()[1].split("x")))
         made = strategy(distribution=both_divided(shape))
         return parity_program.run(lambda: made, name, files)
-    strategy = strategy(shard=setting.split()[0], min_shard_bytes=0)
+    shard, *others = setting.split()
+    strategy = strategy(
+        shard=shard,
+        min_shard_bytes=0,
+        shard_over="worker" if "grouped" in others else None,
+    )
     strategy.micro_batches = 2 if setting.endswith("in 2") else 1
     return parity_program.run(lambda: strategy, name, files)
 

@@ -38,6 +38,10 @@ MESHES = [
     (2, 2, "mesh 2x2: clipnorm of sparse gradients"),
     (2, 2, "mesh 2x2: run eagerly"),
     (2, 2, "mesh 2x2: masked loss per token"),
+    (2, 2, "weights grouped: clipnorm of sparse gradients"),
+    (2, 2, "weights grouped: global clipnorm"),
+    (2, 2, "weights grouped: run eagerly"),
+    (2, 2, "weights grouped in 2: masked loss per token"),
 ]
 """Workers, devices of each, and a run: rows between workers, columns inside."""
 

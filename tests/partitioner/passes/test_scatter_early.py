@@ -5,6 +5,7 @@ import importlib
 import tensorflow as tf
 
 from tests.partitioner.passes.conftest import lines
+from tests.strategies.sharded import mirrored
 
 # The package has a function of this name.
 scatter_early = importlib.import_module(
@@ -48,6 +49,17 @@ def test_small_gradients_are_scattered_as_one(dumped, sharding):
     text = program(dumped, sharding)["scatter_early"]
     (line,) = lines(text, "reduce_scatter")
     assert line.endswith("  12 * 4 + 24 * 4 bytes")
+
+
+def test_groups_sum_what_each_has_scattered(dumped):
+    """Behind each reduce-scatter, and of half of the elements."""
+    with_groups = mirrored(4, "weights", shard_over=2)
+    text = program(dumped, with_groups)["scatter_early"]
+    (scatter,) = positions(text, "reduce_scatter")
+    (between,) = positions(text, "= all_reduce", "summed in groups")
+    assert between == scatter + 1
+    (line,) = lines(text, "= all_reduce", "summed in groups")
+    assert line.endswith("  12 * 2 + 24 * 2 bytes")
 
 
 def test_a_large_gradient_is_scattered_before_the_next_one_is_made(

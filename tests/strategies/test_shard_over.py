@@ -1,0 +1,172 @@
+"""Variables are divided in groups of replicas, and gradients summed over all."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu._keras import iterators
+from kerasmgpu.errors import InputError
+from kerasmgpu.memory import counting, memory_advice
+from kerasmgpu.memory.step_memory import step_peak
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
+from tests.devices import device_names
+from tests.strategies.sharded import mirrored
+
+ROWS, UNITS, VOCABULARY = 13, 10, 23
+
+
+class Table(keras.layers.Layer):
+    """A table that isn't of an `Embedding`, and so is divided in groups."""
+
+    def build(self, shape):
+        self.table = self.add_weight((VOCABULARY, UNITS), name="table")
+
+    def call(self, x):
+        return keras.ops.take(self.table, x, axis=0)
+
+
+def compiled():
+    """A model with both kinds of table, whose optimizer needs a norm."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((4,), dtype="int32")
+    x = keras.layers.Embedding(VOCABULARY, UNITS)(inputs) + Table()(inputs)
+    x = keras.layers.Dense(11, "tanh", kernel_regularizer="l2")(x)
+    x = keras.layers.GlobalAveragePooling1D()(x)
+    model = keras.Model(inputs, keras.layers.Dense(3)(x))
+    model.compile(keras.optimizers.AdamW(0.01, global_clipnorm=0.1), "mse")
+    return model
+
+
+def data():
+    numbers = np.random.default_rng(0)
+    x = numbers.integers(0, VOCABULARY, (ROWS, 4))
+    return x.astype("int32"), numbers.normal(size=(ROWS, 3))
+
+
+@pytest.fixture
+def float64():
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+
+
+def trained(model):
+    history = model.fit(*data(), batch_size=8, epochs=2, verbose=0)
+    return [*history.history["loss"], *model.get_weights()]
+
+
+@pytest.mark.parametrize(
+    "num_replicas, over, micro_batches", [(4, 2, 1), (6, 3, 1), (4, 2, 2)]
+)
+def test_groups_end_as_one_device(num_replicas, over, micro_batches, float64):
+    with mirrored(
+        num_replicas, "weights", 0, micro_batches, shard_over=over
+    ).scope():
+        model = compiled()
+    for one, many in zip(trained(compiled()), trained(model), strict=True):
+        np.testing.assert_allclose(many, one, rtol=0, atol=1e-12)
+    for weight in model.trainable_weights + model.optimizer.variables[2:]:
+        parts = [part.numpy() for part in weight.value.parts]
+        of_all = weight.value.shard_axes == (0,)
+        assert of_all == ("embedding" in weight.path)
+        for part, other in zip(parts, parts[over:]):
+            assert of_all or np.array_equal(part, other)
+
+
+def test_optimizers_state_alone(float64):
+    with mirrored(4, "optimizer", shard_over=2).scope():
+        model = compiled()
+    for one, many in zip(trained(compiled()), trained(model), strict=True):
+        np.testing.assert_allclose(many, one, rtol=0, atol=1e-12)
+    axes = [getattr(v.value, "shard_axes", ()) for v in model.weights]
+    assert set(axes) == {()}
+    slots = model.optimizer.variables[2:]
+    assert {len(slot.value.shard_axes) for slot in slots} == {2}
+
+
+def dense(strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)])
+        model.compile("adam", "mse")
+    return model
+
+
+def test_bytes_between_groups_are_those_of_parts():
+    """A ring of the 2 groups: each replica sends its quarter of the gradient,
+    where without groups all replicas gather and scatter across nodes."""
+    model = dense(mirrored(8, "weights", shard_over=4))
+    batch = np.zeros((4096, 64), "float32"), np.zeros((4096, 64), "float32")
+    report = kerasmgpu.layout_report(model, batch)
+    parameters = 64 * 65
+    assert report.held == pytest.approx(3 * 4 * parameters / 4, abs=100)
+    assert report.along["the groups"] == 4 * parameters / 4
+    # Reduce-scatter of gradients, all-gather of weights.
+    assert report.along["a group"] == 2 * 4 * parameters * 3 / 4
+    assert report.along["all replicas"] < 100  # The loss.
+    assert "along the groups" in str(report)
+
+
+def test_memory_is_that_of_a_group():
+    strategy = mirrored(8, "weights", MIN_SHARD_BYTES, shard_over=4)
+    model = dense(strategy)
+    job = memory_advice.job_of(strategy, None, [1])
+    assert job["shard_over"] == 4
+    x = np.zeros((64, 64), "float32")
+    feed = iterators.feed_of(model, (x, x, None), 64)
+    step = memory_advice.traced(model, feed.batch_specification, 64)
+    (row,) = counting.settings(
+        step, {**job, "device_type": "GPU"}, 8, "weights"
+    )
+    held = kerasmgpu.layout_report(model, (x, x)).held
+    assert row["shard_over"] == 4
+    assert row["weights"] + row["slots"] == pytest.approx(held, abs=100)
+    peak = step_peak(step, 8, "weights", groups=2)
+    assert row["gathered"] == peak.gathered
+    assert row["gradients"] == peak.gradients > 0
+
+
+def test_a_mesh_of_groups():
+    strategy = kerasmgpu.strategy(mesh=(2, 3), shard="weights")
+    assert strategy.num_replicas_in_sync == 6
+    assert strategy.shard_over == 3 and strategy.replicas.mesh.groups == 2
+
+
+def test_variables_are_read_and_written_as_one():
+    value = np.arange(10.0).reshape(5, 2)
+    with mirrored(4, lambda variable: 0, shard_over=2).scope():
+        variable = tf.Variable(value)
+    assert [len(part.numpy()) for part in variable.parts] == [3, 2, 3, 2]
+    np.testing.assert_array_equal(variable.numpy(), value)
+    variable.assign(value + 1)
+    variable.scatter_nd_update([[4]], [[7.0, 7.0]])
+    assert [float(part[-1, 0]) for part in variable.parts] == [5, 7, 5, 7]
+    assert len(variable.parts_to_save()) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"shard_over": 3}, "must divide the number of replicas"),
+        ({"shard_over": 1}, "shard_over must be an integer of at least 2"),
+        ({"shard_over": "node"}, 'a number of replicas, or "worker"'),
+        ({"shard_over": 2, "shard": None}, "without shard"),
+    ],
+)
+def test_wrong_groups(arguments, message):
+    with pytest.raises(InputError, match=message):
+        kerasmgpu.MirroredStrategy(
+            device_names(4), **{"shard": "weights", **arguments}
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"mesh": (2, 2, 2)}, {"mesh": (2, 2), "num_replicas": 4}, {"mesh": (4,)}],
+)
+def test_wrong_meshes_of_groups(arguments):
+    with pytest.raises(InputError, match="a mesh has two axes"):
+        kerasmgpu.strategy(shard="weights", **arguments)
