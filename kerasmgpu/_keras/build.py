@@ -68,6 +68,17 @@ def _open_name_scope(
     return _inside(scope, made_by(self), names)
 
 
+@seam(keras.Layer, "add_weight")
+def _add_weight(
+    original: Original, self: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Creates a weight, also of a built layer: `enable_lora`, `quantize`."""
+    if not tf.executing_eagerly():
+        return original(self, *args, **kwargs)
+    with scope_of(self), made_by(self):
+        return original(self, *args, **kwargs)
+
+
 @contextlib.contextmanager
 def _inside(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:

@@ -35,7 +35,8 @@ class MadeVariable:
     Attributes:
         path: The variable's path, such as `"dense/kernel"`.
         is_slot: Whether an optimizer creates it.
-        is_embedding: Whether it is a table of an `Embedding` layer.
+        is_embedding: Whether it is a table of an `Embedding` layer: it has a row
+            for each of the layer's inputs.
         layout: Its layout in the distribution, or `None` without one. It may
             have fewer axes than the variable has dimensions; the last ones are
             not sharded then.
@@ -82,7 +83,7 @@ def _initialize(original: Original, self: Any, value: Any) -> None:
     made = MadeVariable(
         self.path,
         isinstance(owner, keras.optimizers.Optimizer),
-        isinstance(owner, keras.layers.Embedding),
+        _is_table(owner, self),
         _layout(self, value),
     )
     _thread.variables.append(made)
@@ -92,6 +93,14 @@ def _initialize(original: Original, self: Any, value: Any) -> None:
         _thread.variables.pop()
     if made.layout is not None:
         self._value.sharding = made.layout
+
+
+def _is_table(owner: Any, variable: Any) -> bool:
+    """Whether rows of a variable are looked up; not those of LoRA's second one."""
+    if not isinstance(owner, keras.layers.Embedding):
+        return False
+    shape = variable._shape
+    return shape is None or tuple(shape[:1]) == (owner.input_dim,)
 
 
 @seam(Variable, "__init__")

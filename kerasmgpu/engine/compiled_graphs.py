@@ -1,4 +1,4 @@
-"""Tells reads of sharded variables which graphs XLA compiles.
+"""Tells reads of sharded variables which graphs XLA compiles, or `tf.data` calls.
 
 TensorFlow knows `jit_compile=True` before it traces a function, but records it
 in the graph only afterwards. A function that a compiled one calls is traced
@@ -17,6 +17,9 @@ from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime import compiled_reads
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
+_OF_DATA = "_tf_data_function"
+"""Attribute of functions that `tf.data` calls (`structured_function.py`)."""
+
 
 @seam(tracing_compilation, "_create_concrete_function")
 def _create(
@@ -26,8 +29,11 @@ def _create(
     func_graph: Any,
     tracing_options: Any,
 ) -> Any:
-    if (tracing_options.attributes or {}).get(attributes.XLA_COMPILE):
+    given = tracing_options.attributes or {}
+    if given.get(attributes.XLA_COMPILE):
         compiled_reads.mark(func_graph)
+    if given.get(_OF_DATA):
+        compiled_reads.mark_data(func_graph)
     return original(function_type, type_context, func_graph, tracing_options)
 
 

@@ -18,7 +18,10 @@ from kerasmgpu.partitioner.runtime.sharded_variable import (
     AxesToShard,
     ShardedVariable,
 )
-from kerasmgpu.strategies.divisible_variables import DivisibleVariables
+from kerasmgpu.strategies.divisible_variables import (
+    DivisibleVariables,
+    is_divisible_variable,
+)
 from kerasmgpu.strategies.found_layout import FoundLayout, search
 from kerasmgpu.strategies.layout_search import most_divided
 from kerasmgpu.strategies.layouts import Distribution, Layouts
@@ -71,7 +74,8 @@ class AutoLayouts(Layouts):
     ) -> None:
         """Finds the layout of a model, and divides its variables so.
 
-        Does nothing for a model that is laid out already.
+        Does nothing for a model that is laid out already. Of one that got
+        weights since, such as LoRA's, only these are laid out.
 
         Args:
             model: `keras.Model`.
@@ -80,7 +84,7 @@ class AutoLayouts(Layouts):
             rows: Integer, rows of a global batch.
             strategy: The strategy that trains it.
         """
-        if model in self._models:
+        if model in self._models and not _has_new_weights(model):
             return
         program, mesh = trace(), self.distribution.device_mesh
         axes = dict(zip(mesh.axis_names, map(int, mesh.shape)))
@@ -128,6 +132,14 @@ class AutoLayouts(Layouts):
                     made_variables.set_layout(each, layout)
                 else:
                     made_variables.lay_out(each, layout)
+
+
+def _has_new_weights(model: keras.Model) -> bool:
+    """Whether a model that was laid out has weights that weren't."""
+    return any(
+        is_divisible_variable(one) and not hasattr(one, _ATTRIBUTE)
+        for one in model.weights
+    )
 
 
 def _kept_axes(variables: list[Any]) -> AxesToShard | None:

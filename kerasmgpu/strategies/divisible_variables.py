@@ -12,6 +12,7 @@ from kerasmgpu._keras import training_state
 from kerasmgpu._keras.distribution_backend import sharding_of
 from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.strategies.layout_search import Group, Layout, elements_of_part
+from kerasmgpu.strategies.sharding import is_divisible
 
 
 class DivisibleVariables:
@@ -40,7 +41,7 @@ class DivisibleVariables:
         every = {id(one): one for one in model.variables}
         self.variables, others = [], []
         for one in every.values():
-            if one.shape and tf.as_dtype(one.dtype).is_floating:
+            if is_divisible_variable(one):
                 self.variables.append(one)
             elif id(one) not in metrics:
                 others.append(one)
@@ -137,6 +138,11 @@ class DivisibleVariables:
                     spec.index(name) if name in spec else None for name in names
                 )
         return tuple(made)
+
+
+def is_divisible_variable(variable: Any) -> bool:
+    """Whether a variable of Keras can be divided, as far as its type says."""
+    return bool(variable.shape) and is_divisible(tf.as_dtype(variable.dtype))
 
 
 def _bytes(variable: Any) -> int:

@@ -43,6 +43,14 @@ class NewVariable:
     is_embedding: bool
 
 
+def is_divisible(dtype: tf.DType) -> bool:
+    """Whether variables of a type are divided: floats, and what `quantize` made.
+
+    Other integers count steps or seed generators, and stay whole.
+    """
+    return bool(dtype.is_floating) or dtype in (tf.int8, tf.uint8)
+
+
 Shard: TypeAlias = str | Callable[[NewVariable], bool | int | None] | None
 
 
@@ -101,7 +109,7 @@ class Sharding:
             return None
         if value.shape.num_elements() * value.dtype.size < self._min_bytes:
             return None
-        if not value.dtype.is_floating:
+        if not is_divisible(value.dtype):
             return None
         variable = _described(settings, value)
         reference = getattr(settings.get("colocate_with"), "shard_axes", None)

@@ -118,6 +118,15 @@ def lora():
     return program
 
 
+def int8_base():
+    """Adapters of layers whose weights are integers."""
+    program = perceptron()
+    program.model.quantize("int8")
+    program.model.layers[1].enable_lora(2)
+    program.model.compile(optimizers.Adam(0.01), "mse")
+    return program
+
+
 class Gan(keras.Model):
     """Two networks, each with an optimizer of its own."""
 
@@ -194,6 +203,7 @@ PROGRAMS = {
     "tables, momentum": lambda: tables(optimizers.SGD(0.1, momentum=0.9)),
     "tables, clipnorm": lambda: tables(optimizers.Adam(0.1, clipnorm=0.1)),
     "lora": lora,
+    "int8 base": int8_base,
     "gan": gan,
     "ema": lambda: perceptron(
         optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=2)
@@ -212,5 +222,5 @@ PROGRAMS = {
 }
 """By name, functions that make a `Program`."""
 
-FLOAT32 = {"lora"}
+FLOAT32 = {"lora", "int8 base"}
 """Programs with weights that Keras always makes in float32."""

@@ -139,6 +139,22 @@ def test_nothing_goes_on_with_variables_that_were_replaced(
         np.testing.assert_allclose(own, one, rtol=1e-6, atol=1e-6)
 
 
+def test_adapters_are_laid_out_around_what_is_laid_out(strategy):
+    with strategy.scope():
+        _, model = two_layers()
+    model.train_on_batch(BATCH, BATCH)
+    layer, before = model.get_layer("encode"), strategy.found_layout.layouts
+    layer.enable_lora(4)
+    as_far_as_possible = axes_of(layer.lora_kernel_a)
+    with strategy.scope():
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+    model.train_on_batch(BATCH, BATCH)
+    found = strategy.found_layout.layouts
+    assert axes_of(layer.lora_kernel_a) != as_far_as_possible
+    assert found["encode/lora_kernel_a"] == ("model", None)
+    assert {key: found[key] for key in before} == before
+
+
 def test_a_batch_by_hand_finds_a_layout(strategy):
     with strategy.scope():
         _, model = two_layers()

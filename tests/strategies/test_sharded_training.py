@@ -22,6 +22,7 @@ QUICK = {
     ("weight decay", "optimizer", 2),
     ("run eagerly", "weights", 2),
     ("own weights", "weights", 3),
+    ("int8 base", "weights", 3),
 }
 """Runs of the quick tier."""
 
@@ -56,6 +57,7 @@ IN_PARTS = {
     ("ema", "optimizer", 3, 2),
     ("tables, clipnorm", "embeddings", 2, 3),
     ("own weights", "weights", 3, 3),
+    ("int8 base", "weights", 2, 2),
 }
 
 

@@ -58,11 +58,14 @@ def test_uneven_parts_differ_by_one():
     ]
 
 
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.bool])
-def test_only_floats_are_sharded(dtype):
+@pytest.mark.parametrize(
+    "dtype, axis",
+    [(tf.int32, None), (tf.int64, None), (tf.bool, None), (tf.int8, 0)],
+)
+def test_integers_are_sharded_where_quantize_makes_them(dtype, axis):
     with mirrored(2, "weights").scope():
         variable = tf.Variable(tf.cast([0] * 8, dtype))
-    assert axis_of_variable(variable) is None
+    assert axis_of_variable(variable) == axis
 
 
 @pytest.mark.parametrize(
@@ -153,6 +156,15 @@ def test_tables_are_sharded_by_rows():
     axes = axes_of(built(mirrored(4, "weights")))
     assert axes["table/embeddings"] == 0
     assert axes["adam/table_embeddings_velocity"] == 0
+
+
+def test_adapters_of_a_table():
+    """Rows of the first one are looked up; the second one is no table."""
+    model = built(mirrored(2, "embeddings"))
+    model.get_layer("table").enable_lora(4)  # Outside of the scope.
+    axes = axes_of(model)
+    assert axes["table/lora_embeddings_a"] == 0
+    assert axes["table/lora_embeddings_b"] is None
 
 
 def test_a_table_with_few_rows():

@@ -3,7 +3,7 @@
 A case is a run of the parity table, `weights: CASE`, `optimizer: CASE`, or
 `weights in 2: CASE` for two micro-batches, `weights grouped: CASE` for parts in
 each worker; `mesh RxC: CASE` for rows and columns
-of a mesh; or `files`.
+of a mesh; `files`; or `int8 base`.
 """
 
 import time
@@ -17,6 +17,9 @@ def run(strategy, name, files):
     """`harness.Outcome` of a run, or what `files` returns."""
     if name == "files":
         return save_and_read(strategy, files)
+    if name == "int8 base":
+        made = strategy(shard="weights", min_shard_bytes=0)
+        return tuned(made.scope)
     from tests.workers import parity_program
 
     setting, _, name = name.partition(": ")
@@ -34,6 +37,57 @@ def run(strategy, name, files):
     )
     strategy.micro_batches = 2 if setting.endswith("in 2") else 1
     return parity_program.run(lambda: strategy, name, files)
+
+
+def tuned(scope):
+    """Trains adapters of an int8 base, and calls it in a `tf.function`.
+
+    Returns its weights and results, and the errors of what can't be.
+    """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    dense = keras.layers.Dense
+    with scope():
+        inputs = keras.Input((5,), dtype="float64")
+        wide = dense(9, "gelu", dtype="float64")(inputs)
+        model = keras.Model(inputs, dense(5, dtype="float64")(wide))
+    _, base, last = model.layers
+    base.quantize("int8")  # Outside of the scope.
+    base.enable_lora(2)
+    with scope():
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+    x = np.random.default_rng(0).normal(size=(13, 5))
+    model.fit(x, x[:, ::-1], batch_size=5, epochs=2, shuffle=False, verbose=0)
+
+    @tf.function
+    def twice(x):
+        return tf.while_loop(
+            lambda i, x: i < 2, lambda i, x: (i + 1, model(x)), (0, x)
+        )[1]
+
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(twice(x) ** 2)
+        return tape.gradient(loss, last.kernel.value)
+
+    results = [*model.get_weights(), twice(x), gradient(x)]
+    last.kernel.assign(2 * last.kernel)
+    results.append(twice(x))
+    errors = []
+    for wrong in (
+        lambda: tf.function(lambda: last.kernel.value.assign_add(x[:9]))(),
+        lambda: tf.data.Dataset.from_tensors(x).map(model),
+    ):
+        try:
+            wrong()
+        except kerasmgpu.InputError as error:
+            errors.append(str(error))
+    dtypes = [weight.dtype for weight in model.weights]
+    return dtypes, [np.asarray(one) for one in results], errors
 
 
 def save_and_read(strategy, folder):

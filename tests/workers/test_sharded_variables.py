@@ -1,11 +1,13 @@
 """Jobs that shard variables over their workers end as one device does."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
 
 from tests.parity.cases import CASES
-from tests.workers.sharded_program import READ_TIMEOUT_SECONDS
+from tests.workers.sharded_program import READ_TIMEOUT_SECONDS, tuned
 from tests.workers.test_parity import compare
 
 RUNS = [
@@ -93,6 +95,19 @@ def test_workers_follow_one_device(run, job, on_one_device):
 def test_workers_on_a_mesh_follow_one_device(run, job, on_one_device):
     name = run.partition(": ")[2]
     compare(CASES[name], on_one_device(CASES[name]), job.workers)
+
+
+@pytest.mark.job_case(2, 1, "sharded int8 base")
+def test_adapters_of_an_int8_base(job):
+    """Also read in functions of one's own, whose callers read the parts."""
+    _, expected, _ = tuned(contextlib.nullcontext)
+    for dtypes, results, errors in job.workers:
+        assert "int8" in dtypes
+        for own, one in zip(results, expected, strict=True):
+            np.testing.assert_allclose(own, one, rtol=1e-6, atol=1e-6)
+        assigns, maps = errors
+        assert "can read or assign it, not both" in assigns
+        assert "a map of tf.data" in maps
 
 
 @pytest.mark.parametrize("devices", FILES)

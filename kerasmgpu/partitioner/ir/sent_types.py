@@ -44,9 +44,14 @@ GATHERED_AS = {
     tf.float64: tf.float64,
     tf.int32: tf.int32,
     tf.int64: tf.int64,
+    tf.int8: tf.int32,  # Four elements each.
+    tf.uint8: tf.int32,
 }
 """Maps types of sharded variables to those in which an all-gather sends them;
 variables of other types are gathered by a sum."""
+
+BYTES_PER_WORD = 4
+"""Elements of one byte each that are sent as one integer."""
 
 
 def may_differ(mesh: Mesh, tensor: Tensor) -> bool:

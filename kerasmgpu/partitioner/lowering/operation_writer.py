@@ -32,6 +32,7 @@ class OperationWriter:
     def op(
         self,
         type: str,
+        /,
         inputs: Sequence[Reference],
         place: int | None = None,
         name: str | None = None,

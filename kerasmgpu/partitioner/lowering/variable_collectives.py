@@ -10,8 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+import tensorflow as tf
+
 from kerasmgpu.partitioner.ir.instructions import Value
-from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS, SENT_AS
+from kerasmgpu.partitioner.ir.sent_types import (
+    BYTES_PER_WORD,
+    GATHERED_AS,
+    SENT_AS,
+)
 from kerasmgpu.partitioner.lowering.collective_operations import Collectives
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.lengths import (
@@ -67,20 +73,23 @@ class VariableCollectives(Collectives):
         sent_type = GATHERED_AS[dtype]
         if members.name == "hosts":
             parts = [build.concat(parts, axis, HOST)]
-        is_even = len(set(members.sizes)) == 1 and axis == 0
+        stacked = (-1, *_with_size(one, members.longest))
+        are_bytes = dtype.size == 1
+        is_even = len(set(members.sizes)) == 1 and axis == 0 and not are_bytes
+        elements = math.prod(stacked[1:])
+        if are_bytes:
+            elements = -(-elements // BYTES_PER_WORD)
         keys = self.next_keys(
-            build,
-            members.name,
-            "Gather",
-            math.prod(_with_size(one, members.longest)),
-            sent_type,
+            build, members.name, "Gather", elements, sent_type
         )
         gathered = []
         for part, own, place in zip(parts, members.own, members.places):
-            value = build.cast(part, sent_type, place)
+            value = part if are_bytes else build.cast(part, sent_type, place)
             if not is_even:
                 missing = members.longest - members.sizes[own]
                 value = _stacked(build, value, one, missing, place)
+            if are_bytes:
+                value = _words(build, value, math.prod(stacked[1:]), place)
             gathered.append(
                 self.collective_op(
                     build, "CollectiveGatherV2", value, place, keys
@@ -89,6 +98,8 @@ class VariableCollectives(Collectives):
         build.writer.keep_all_or_none(gathered)
         made = []
         for value in gathered:
+            if are_bytes:
+                value = _bytes(build, value, dtype, stacked)
             if not is_even:
                 value = _unstacked(build, value, axis, members.sizes)
             made.append(build.cast(value, dtype))
@@ -322,6 +333,41 @@ def _stacked(
         paddings[2 * one.sharded.axis + 1] = build.sizes.scalar(missing)
         value = padded(build, value, paddings, place)
     return build.op("ExpandDims", [value, build.constant(0)], place)[0]
+
+
+def _words(
+    build: Function, value: Reference, elements: int, place: int
+) -> Reference:
+    """Returns the bytes of a part `[1, …]` as integers `[1, words]`."""
+    value = build.reshape(value, build.constant([1, elements]), place)
+    missing = -elements % BYTES_PER_WORD
+    if missing:
+        paddings = list(map(build.sizes.scalar, (0, 0, 0, missing)))
+        value = padded(build, value, paddings, place)
+    shape = build.constant([1, -1, BYTES_PER_WORD])
+    value = build.reshape(value, shape, place)
+    return build.op("Bitcast", [value], place, type=tf.int32)[0]
+
+
+def _bytes(
+    build: Function, words: Reference, dtype: tf.DType, stacked: Sequence[int]
+) -> Reference:
+    """Undoes `_words` for the parts of all members.
+
+    Args:
+        build: The `Function`.
+        words: Reference to integers `[members, words]`.
+        dtype: Type of the variable.
+        stacked: Shape of the parts, padded to one shape, with a first axis.
+    """
+    (value,) = build.op("Bitcast", [words], type=dtype)
+    elements = math.prod(stacked[1:])
+    missing = -elements % BYTES_PER_WORD
+    flat = build.constant([-1, elements + missing])
+    value = build.reshape(value, flat)
+    if missing:
+        value = split(build, value, 1, [elements, missing])[0]
+    return build.reshape(value, build.constant(stacked))
 
 
 def _unstacked(

@@ -124,6 +124,7 @@ class Writer:
     def op(
         self,
         type: str,
+        /,
         inputs: Sequence[Reference],
         device: str = "",
         name: str | None = None,

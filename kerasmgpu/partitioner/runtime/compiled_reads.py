@@ -1,9 +1,10 @@
-"""Reads of sharded variables in functions that XLA compiles.
+"""Reads of sharded variables that the callers of functions make.
 
-XLA compiles for one device, and refuses variables on others. A compiled
-function therefore gets the whole value of a sharded variable as a further
-argument: a capture, which the caller computes at each call. Checked on
-TensorFlow 2.18 and 2.21.
+XLA compiles for one device, and refuses variables on others. Between workers a
+read is a collective, which the runtime may start in any order. Such a function
+therefore gets the whole value of a sharded variable as a further argument: a
+capture, which the caller computes at each call. Checked on TensorFlow 2.18 and
+2.21.
 """
 
 import weakref
@@ -16,6 +17,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 
 _compiled: "weakref.WeakSet[FuncGraph]" = weakref.WeakSet()
+_of_data: "weakref.WeakSet[FuncGraph]" = weakref.WeakSet()
 
 _BODIES = (
     control_flow.CondBranchFuncGraph,
@@ -27,6 +29,11 @@ _BODIES = (
 def mark(graph: FuncGraph) -> None:
     """Records that XLA will compile a graph; called before it is traced."""
     _compiled.add(graph)
+
+
+def mark_data(graph: FuncGraph) -> None:
+    """Records that `tf.data` will call a graph; called before it is traced."""
+    _of_data.add(graph)
 
 
 def graphs() -> Iterator[tf.Graph]:
@@ -45,12 +52,25 @@ def compiled_graph() -> FuncGraph | None:
     """
     if tf.executing_eagerly() or not _compiled:
         return None
-    innermost = None
+    is_compiled = any(graph in _compiled for graph in graphs())
+    return _innermost() if is_compiled else None
+
+
+def called_graph() -> FuncGraph | None:
+    """Returns the innermost function's graph, unless `tf.data` calls it.
+
+    `tf.data` computes captures once, and not at each call.
+    """
+    if tf.executing_eagerly() or any(graph in _of_data for graph in graphs()):
+        return None
+    return _innermost()
+
+
+def _innermost() -> FuncGraph | None:
+    """Returns the innermost graph of a function, no body of a loop or branch."""
     for graph in graphs():
-        if innermost is None and not isinstance(graph, _BODIES):
-            innermost = graph
-        if graph in _compiled:
-            return innermost
+        if not isinstance(graph, _BODIES):
+            return graph if isinstance(graph, FuncGraph) else None
     return None
 
 

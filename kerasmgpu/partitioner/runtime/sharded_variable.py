@@ -10,6 +10,7 @@ collective. Checked on TensorFlow 2.18 and 2.21.
 import contextlib
 import functools
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -24,7 +25,7 @@ from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.ir.sent_types import GATHERED_AS
+from kerasmgpu.partitioner.ir.sent_types import BYTES_PER_WORD, GATHERED_AS
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime import compiled_reads, sharded_assignments
 from kerasmgpu.partitioner.runtime.initial_values import ValueInParts
@@ -174,6 +175,8 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         self.shard_axes = axes
         self.extended = extended
         self.is_captured = False
+        self._is_read_by_callers = False
+        self._is_changed_in_functions = False
         self._is_whole = False
         self._number = next(_numbers) % _MOST_VARIABLES
         self._reads = 0
@@ -198,13 +201,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         graph = compiled_reads.compiled_graph()
         with record.stop_recording():
             if graph is not None:
-                self._note_capture()
-                value = compiled_reads.captured(
-                    graph,
-                    self.ref(),
-                    tf.TensorSpec(self.shape, self.dtype),
-                    self._read_variable_op,
-                )
+                value = self._captured(graph)
             else:
                 value = self._value()
         record.record_operation(
@@ -215,6 +212,14 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         )
         return value
 
+    def _captured(self, graph: Any) -> tf.Tensor:
+        """Returns the value as an argument of a function; see `compiled_reads`."""
+        self._note_capture()
+        specification = tf.TensorSpec(self.shape, self.dtype)
+        return compiled_reads.captured(
+            graph, self.ref(), specification, self._read_variable_op
+        )
+
     def _value(self) -> tf.Tensor:
         """Returns the whole value, as this context sees it.
 
@@ -222,7 +227,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         copy; see `sharded_assignments.Copies`.
         """
         copies = self.extended.copies
-        value = self.joined() if copies is None else copies.value(self)
+        value = (
+            self._joined_by_caller() if copies is None else copies.value(self)
+        )
         if tf.executing_eagerly():
             return value
         # The gradient of a branch, loop or function is computed from its graph,
@@ -254,18 +261,49 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
         return tf.constant(True, name=name)
 
+    def _joined_by_caller(self) -> tf.Tensor:
+        """Returns the whole value, between workers as a function's argument.
+
+        Raises:
+            InputError: If a function assigns the variable, and several workers
+                have parts of it.
+        """
+        graph = compiled_reads.called_graph()
+        if (
+            graph is None
+            or self._only_infers_shapes()
+            or not self.is_divided_between_workers
+        ):
+            return self.joined()
+        if self._is_changed_in_functions:
+            self._refuse_in_functions("a read")
+        self._is_read_by_callers = True
+        return self._captured(graph)
+
+    def _only_infers_shapes(self) -> bool:
+        sharding = self.extended.axis_to_shard
+        return (
+            sharding is not None
+            and sharding.infers_shapes()
+            and not tf.executing_eagerly()
+        )
+
+    def _refuse_in_functions(self, received: str) -> None:
+        raise InputError(
+            f"The variable {self.name!r} is sharded over several workers: "
+            "tf.functions can read or assign it, not both, since they get its "
+            f"value from their callers. Received: {received}; read it in "
+            "model.fit, evaluate or predict, in a kerasmgpu.partition function, "
+            "or outside of tf.function."
+        )
+
     def joined(self) -> tf.Tensor:
         """Returns the whole value; with several workers, by a collective.
 
         Raises:
-            InputError: In a `tf.function`, with several workers.
+            InputError: In a graph, with several workers.
         """
-        sharding = self.extended.axis_to_shard
-        if (
-            sharding is not None
-            and sharding.infers_shapes()
-            and not tf.executing_eagerly()
-        ):
+        if self._only_infers_shapes():
             return tf.zeros(self.shape, self.dtype)  # Nobody sees the value.
         own = self._own()
         if not self.is_divided_between_workers:
@@ -273,9 +311,10 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         if not tf.executing_eagerly():
             raise InputError(
                 f"The variable {self.name!r} is sharded over several workers: "
-                "a tf.function can't read it. Received: a trace outside of a "
-                "step; read it in model.fit, evaluate or predict, in a "
-                "kerasmgpu.partition function, or outside of tf.function."
+                "a map of tf.data, and an update of a mirrored variable, can't "
+                "read it. Received: a trace outside of a step; read it in "
+                "model.fit, evaluate or predict, in a kerasmgpu.partition "
+                "function, or in a tf.function of your own."
             )
         return self._gathered(own)
 
@@ -307,10 +346,9 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         gathered, mesh = self._all_parts(own), self._mesh
         with tf.device(mesh.host):
             if self._are_rows(gathered.shape):
-                whole = tf.reshape(gathered, self.shape)
-                return tf.cast(whole, own.dtype)
+                return tf.reshape(gathered, self.shape)
             parts = [
-                tf.cast(gathered[number][tuple(map(slice, shape))], own.dtype)
+                gathered[number][tuple(map(slice, shape))]
                 for number, shape in enumerate(self._shapes())
             ]
             return _joined(parts, mesh.blocks, self.shard_axes)
@@ -338,18 +376,17 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         """All-gathers the workers' parts, padded to one shape.
 
         Returns:
-            Tensor `[workers, …]`, of the type in which parts are sent.
+            Tensor `[workers, …]`.
         """
-        sent = GATHERED_AS.get(own.dtype, own.dtype)
-        longest = map(max, zip(*self._shapes()))
+        longest = list(map(max, zip(*self._shapes())))
         padding = [[0, most - size] for most, size in zip(longest, own.shape)]
         with tf.device(self._mesh.host):
-            padded = tf.pad(tf.cast(own, sent), padding)
+            padded = _sent(tf.pad(own, padding))
             instance = self._number * _MOST_READS
             instance += self._reads % _MOST_READS
             self._wait_for_workers()
             self._reads += 1
-            return tf.raw_ops.CollectiveGatherV2(
+            gathered = tf.raw_ops.CollectiveGatherV2(
                 input=padded[None],
                 group_size=self._mesh.num_workers,
                 group_key=_GROUP,
@@ -357,6 +394,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                 ordering_token=[],
                 communication_hint="ring",
             )
+            return _received(gathered, own.dtype, longest)
 
     def _wait_for_workers(self) -> None:
         """Waits until all workers read, since a collective can't be cancelled.
@@ -417,6 +455,10 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         with several workers, reading it is a collective.
         """
         self._note_capture()
+        if not tf.executing_eagerly() and self.is_divided_between_workers:
+            if self._is_read_by_callers:
+                self._refuse_in_functions(f"{method} in a tf.function")
+            self._is_changed_in_functions = True
         if method in _OF_PARTS:
             value = self._checked(*args)
             for part, own in zip(self.parts, self.cut(value)):
@@ -541,6 +583,27 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def _divide(self, value: tf.Tensor) -> None:
         for part, own in zip(self.parts, self.cut(value)):
             part.assign(own)
+
+
+def _sent(part: tf.Tensor) -> tf.Tensor:
+    """Converts a part to the type in which an all-gather sends it."""
+    sent = GATHERED_AS.get(part.dtype, part.dtype)
+    if part.dtype.size > 1:
+        return tf.cast(part, sent)
+    flat = tf.reshape(part, [-1])
+    padded = tf.pad(flat, [[0, -flat.shape[0] % BYTES_PER_WORD]])
+    return tf.bitcast(tf.reshape(padded, [-1, BYTES_PER_WORD]), sent)
+
+
+def _received(
+    gathered: tf.Tensor, dtype: tf.DType, shape: Sequence[int]
+) -> tf.Tensor:
+    """Undoes `_sent` for all parts; `shape` is that of each."""
+    if dtype.size > 1:
+        return tf.cast(gathered, dtype)
+    num = gathered.shape[0]
+    rows = tf.reshape(tf.bitcast(gathered, dtype), [num, -1])
+    return tf.reshape(rows[:, : math.prod(shape)], [num, *shape])
 
 
 def _method(name: str) -> Callable[..., Any]:
