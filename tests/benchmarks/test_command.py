@@ -78,18 +78,3 @@ def test_two_contenders_for_real(tmp_path):
         one["examples_per_second"]
     )
     assert "kerasmgpu" in done.stdout and "[2/2]" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--workloads=nope"], "workloads must be some of"),
-        (["--replica_counts=2,x"], "replica_counts must be"),
-        (["deep_narrow"], "only flags are expected"),
-    ],
-)
-def test_bad_input_is_one_line(tmp_path, flags, message):
-    done = command(*flags, f"--output_dir={tmp_path / 'out'}")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and message in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -5,11 +5,9 @@ import json
 import pytest
 
 from kerasmgpu.commands import flops_command
-from kerasmgpu.errors import InputError
 from tests import console
 from tests.flops import closed_forms
 
-BUILD = "tests.verify.programs:sound"
 PER_ROW = 2 * (2 * 100 * 64 + 3 * 64 * 32 + 3 * 32 * 10)
 
 
@@ -127,16 +125,3 @@ def test_size(flops, text):
 )
 def test_duration(seconds, text):
     assert flops_command.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (dict(device="H1000"), "device must be one of P100-16GB"),
-        (dict(global_batch_size=0), "global_batch_size must be an integer"),
-        (dict(data="nowhere"), "data must be MODULE:FUNCTION"),
-    ],
-)
-def test_wrong_arguments(arguments, message):
-    with pytest.raises(InputError, match=message):
-        flops_command.count_flops(BUILD, **arguments)

@@ -4,20 +4,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 
 import pytest
 
 import kerasmgpu
 from kerasmgpu.commands import (
     child_processes,
-    plots,
     scaling_report,
     scaling_tables,
 )
 from kerasmgpu.errors import InputError
 from tests import console
+from tests.commands.process_watch import wait_for
 
 RECIPE = """
 import json, os, sys, time
@@ -136,16 +134,6 @@ def test_plot_is_a_picture(recipe, tmp_path):
     assert picture.startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_one_line_says_so(
-    recipe, tmp_path, capfd, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(plots, "_told", False)
-    report_on(recipe, tmp_path, counts=[1])
-    assert not (tmp_path / "out" / "report.png").exists()
-    assert "no plot: matplotlib is not installed" in capfd.readouterr().out
-
-
 def test_published_rows_stand_beside_ours(capsys):
     result = {
         "devices": ["GPU:0", "GPU:1"],
@@ -167,13 +155,6 @@ def test_published_rows_stand_beside_ours(capsys):
         assert figure in printed
     assert "share the same cores" not in printed
     assert "by the examples/s of the median epoch" in printed
-
-
-@pytest.mark.parametrize("counts", [[0], [-1], [1, 2.5], ["2"], []])
-def test_bad_counts(recipe, tmp_path, counts):
-    with pytest.raises(InputError, match="^replica_counts must"):
-        report_on(recipe, tmp_path, counts=counts)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -249,12 +230,6 @@ def test_other_placements_of_deepconn_are_refused(tmp_path, flags):
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_is_overwritten(recipe, tmp_path):
-    report_on(recipe, tmp_path, counts=[1])
-    with pytest.raises(InputError, match="must be new or empty"):
-        report_on(recipe, tmp_path, counts=[1])
-
-
 def command(*arguments):
     return console.command("scaling_report", *arguments)
 
@@ -279,21 +254,6 @@ def test_command_line(recipe, tmp_path):
     assert report["runs"][1]["speed_up"] == 1.0
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "give the name of a recipe first: "),
-        (["nope"], "unknown recipe 'nope'"),
-        (["autoencoder", "--replica_counts=1,x"], "replica_counts must be"),
-    ],
-)
-def test_bad_input_is_one_line(arguments, message):
-    done = subprocess.run(command(*arguments), capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and message in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_child(recipe, tmp_path, stop):
     number = tmp_path / "number"
@@ -309,7 +269,7 @@ def test_an_interrupt_ends_the_child(recipe, tmp_path, stop):
         stderr=subprocess.PIPE,
         text=True,
     )
-    _wait_for(lambda: number.exists() and number.read_text())
+    wait_for(lambda: number.exists() and number.read_text())
     child = int(number.read_text())
     parent.send_signal(stop)  # To the parent alone, not to its group.
     _, errors = parent.communicate(timeout=30)
@@ -317,10 +277,3 @@ def test_an_interrupt_ends_the_child(recipe, tmp_path, stop):
     assert "Traceback" not in errors
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
-
-
-def _wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

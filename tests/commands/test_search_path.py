@@ -10,16 +10,6 @@ from kerasmgpu.commands import references, search_path
 from kerasmgpu.errors import InputError
 from tests import console
 
-COMMANDS = [
-    ("check", "absent:build"),
-    ("find_batch_size", "absent:build"),
-    ("find_learning_rate", "absent:build"),
-    ("flops", "absent:build"),
-    ("memory", "absent:build"),
-    ("plan", "--module=absent:build", "--batch_size_per_replica=1"),
-    ("verify", "absent:build"),
-]
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -80,18 +70,6 @@ def test_a_child_finds_what_its_parent_finds(folder, monkeypatch):
     (folder / "my_module.py").touch()
     assert search_path.find("my_module") is not None
     assert search_path.find("json") is not None
-
-
-def test_every_command_says_that_there_is_no_such_module(tmp_path):
-    for command in COMMANDS:
-        done = console.run(*command, folder=tmp_path)
-        assert done.returncode == 1
-        *_, line = done.stderr.splitlines()
-        assert line.startswith("error: no module named 'absent' (in ")
-        assert line.endswith(
-            "; run the command in the module's folder, or give the path of its "
-            "file"
-        )
 
 
 def test_python_m_finds_the_same(tmp_path):

@@ -1,9 +1,5 @@
 """Mistakes in the user's module, told before TensorFlow is imported."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from kerasmgpu.commands import user_source
@@ -70,25 +66,3 @@ def test_modules_of_packages_are_found(tmp_path, monkeypatch):
     assert user_source.find("a_pack.inner").name == "__init__.py"
     assert user_source.find("a_pack.missing") is None
     assert user_source.find("math") is None  # No source.
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["verify", "check", "memory", "flops", "find_batch_size"],
-)
-@pytest.mark.parametrize("reference", ["mine:build", "mine.py:build"])
-def test_commands_tell_without_tensorflow(module, tmp_path, command, reference):
-    module("import keras\ndef biuld(): pass")
-    module("raise SystemExit('TensorFlow is imported')", "tensorflow.py")
-    module("raise SystemExit('Keras is imported')", "keras.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "kerasmgpu", command, reference],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.endswith("mine.py has no function 'build'. It has biuld")

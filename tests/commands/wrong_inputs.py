@@ -75,6 +75,21 @@ _MPIRUN = {
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
 }
 _LAUNCH = "launch --num_workers=2 --dry_run"
+_ROWS = "--step_seconds=1 --batch_size_per_replica=8"
+_STEP = f"plan {_ROWS} --parameters=1"
+_OF_FUNCTIONS = (
+    *("check", "compile --output=new", "find_batch_size"),
+    *("find_learning_rate", "flops", "memory", "verify"),
+    "plan --batch_size_per_replica=1",
+)
+
+
+def _functions(reference, message):
+    """Cases of a function that no command finds."""
+    for command in _OF_FUNCTIONS:
+        flag = "--module=" if command.startswith("plan ") else ""
+        yield Case(f"{command} {flag}{reference}", message)
+
 
 CASES = (
     # The console command.
@@ -142,6 +157,7 @@ CASES = (
     Case("polynomial --data_path=binary", "is not a CSV file of numbers"),
     Case("polynomial --data_path=folder", "folder: Is a directory"),
     Case("polynomial --steps_per_epoch=0", "--steps_per_epoch: 0 is not"),
+    Case("polynomial --num_replicas=999", "num_replicas=999", {}, True),
     Case("deepconn --words=0", "--words: 0 is not an integer"),
     Case("deepconn --words=1000000000000", "in the range [4, 100000]"),
     Case("deepconn --vocabulary=9999999999999", "--vocabulary: 9999999999999"),
@@ -213,9 +229,13 @@ CASES = (
     ),
     Case("polynomial", "KERASMGPU_SEPARATE must", {"KERASMGPU_SEPARATE": "x"}),
     # Verify, plan, benchmark, scaling_report.
+    *_functions("absent:build", "; run the command in the module's folder, or"),
+    *_functions("mine:build", "mine.py has no function 'build'. It has biuld"),
+    *_functions("mine.py:build", "mine.py has no function 'build'. It has"),
     Case("verify", "give one function"),
     Case("verify my_module", "such as my_module:build"),
     Case("verify missing.py:build", "no such file: missing.py"),
+    Case("verify json:loads --data=x", "data must be MODULE:FUNCTION"),
     Case("verify text:build --replica_counts=2,x", "at least 2. Received"),
     Case("verify --steps=0 a:b", "steps must be an integer of at least 1"),
     Case("verify a:b --output=missing/out.json", "--output must be a file in"),
@@ -268,28 +288,31 @@ CASES = (
     Case("flops missing.py:build", "no such file: missing.py"),
     Case("flops a:b --device=H1000", "device must be one of P100-16GB, V100"),
     Case("flops a:b --global_batch_size=0", "global_batch_size must be an int"),
-    Case("flops a:b", "no module named 'a'"),
+    Case("flops json:loads --data=x", "data must be MODULE:FUNCTION"),
     Case("plan", "give the step of one replica in one way"),
     Case("plan --step_seconds=0.1", "--step_seconds needs --parameters"),
     Case(
-        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
-        "--device_memory=big --module=json:loads",
+        f"{_STEP} --device_memory=big --module=json:loads",
         "device_memory must be a size",
     ),
     Case(
-        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
-        "--output_dir=empty",
+        f"{_STEP} --output_dir=empty",
         "--output_dir must be a folder, new or existing",
     ),
     Case(
-        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
-        "--output_dir=empty/new",
+        f"{_STEP} --output_dir=empty/new",
         "--output_dir must be a folder, new or existing",
     ),
     Case(
         "alexnet --preset=alexnet_imagenet",
         "--preset=alexnet_imagenet needs --data_path: the folder",
     ),
+    Case(f"{_STEP} --global_batch_size=8", "not both"),
+    Case(f"{_STEP} --bytes=5", "not both"),
+    Case(f"{_STEP} --module=a:b", "in one way"),
+    Case(f"{_STEP} --device_memory=T4", "needs the m"),
+    Case(f"plan {_ROWS} --parameters=-1", "parameters must be"),
+    Case(f"{_STEP} more", "only flags are expected"),
     Case("plan --from=missing.json", "No such file or directory"),
     Case("plan --from=empty", "empty is neither a benchmark.json"),
     Case("plan --from=binary", "--from=binary can't be read"),
@@ -298,18 +321,10 @@ CASES = (
         "plan --step_seconds=inf --parameters=1 --global_batch_size=1",
         "step_seconds must be a finite number",
     ),
+    Case(f"{_STEP} --link=usb", "--link must be one of pcie3"),
+    Case(f"{_STEP} --overlap=nan", "overlap must be a number from 0 to 1"),
     Case(
-        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 --link=usb",
-        "--link must be one of pcie3",
-    ),
-    Case(
-        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
-        "--overlap=nan",
-        "overlap must be a number from 0 to 1",
-    ),
-    Case(
-        "plan --step_seconds=1 --parameters=1 --global_batch_size=8 "
-        "--replica_counts=1,two",
+        f"{_STEP} --replica_counts=1,two",
         "replica_counts must be an integer of at least 1",
     ),
     Case("doctor --virtual_devices=0", "virtual_devices must be an integer f"),
@@ -360,6 +375,7 @@ def _make_files():
         "u1.test": b"1\t1\t5\t8\n1\t2\t4\t8\n2\t1\t3\t8\n",
         "words.csv": b"x,y\n1,two\n",
         "list.yaml": b"- 1\n",
+        "mine.py": b"import keras\ndef biuld(): pass\n",
         "itself.flags": b"--epochs=1\n--flagfile=itself.flags\n",
     }.items():
         pathlib.Path(name).write_bytes(content)

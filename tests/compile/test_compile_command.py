@@ -49,9 +49,6 @@ def test_a_job_compiles_nothing(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(), "give the folder for the programs: --output"),
-        (dict(output=__file__), "--output must be a folder"),
-        (dict(output="new", steps=["fit"]), "steps must be one of train, test"),
         (dict(output="new", steps=[]), "steps must be of train, test, predict"),
         (dict(output="new", replicas=0), "replicas must be an integer"),
         (
@@ -59,7 +56,6 @@ def test_a_job_compiles_nothing(tmp_path):
             "multiple of replicas_per_worker",
         ),
         (dict(output="new", global_batch_size=0), "global_batch_size must be"),
-        (dict(output="new", shard="rows"), "shard must be one of none"),
     ],
 )
 def test_wrong_arguments_start_nothing(

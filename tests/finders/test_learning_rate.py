@@ -218,8 +218,6 @@ def test_shuffled_data_are_noted(capsys):
     "arguments, message",
     [
         (dict(low=0), "low must be a finite number above 0"),
-        (dict(low=2, high=1), "high must be above low. Received: low=2"),
-        (dict(steps=9), "steps must be an integer of at least 10"),
         (dict(smoothing=1), "smoothing must be a number of at least 0, below"),
         (dict(divergence=1), "divergence must be a number above 1"),
         (dict(global_batch_size=0), "global_batch_size must be an integer"),

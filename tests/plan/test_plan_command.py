@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from kerasmgpu.plan.link_rates import link
 from kerasmgpu.plan.scaling_prediction import plan
 from kerasmgpu.plan.step_time import Link, Machines, Step
@@ -102,33 +100,3 @@ def test_a_throughput_log_lacks_the_bytes(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "400.0" in done.stdout and "note:" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ([], "give the step of one replica in one way"),
-        ([*RESNET, "--global_batch_size=64"], "not both"),
-        ([*RESNET, "--bytes=5"], "not both"),
-        (RESNET[:2], "--step_seconds needs --parameters"),
-        (["--step_seconds=0", *RESNET[1:]], "step_seconds must be"),
-        ([*RESNET, "--link=usb"], "--link must be one of pcie3"),
-        ([*RESNET, "--replica_counts=2,x"], "replica_counts must be"),
-        ([*RESNET[:2], "--parameters=-1"], "parameters must be"),
-        ([*RESNET, "more"], "only flags are expected"),
-        (["--from=nowhere.json"], "nowhere.json can't be read"),
-        (["--module=nowhere:build"], "no module named 'nowhere'"),
-        ([*RESNET, "--module=a:b"], "in one way"),
-        ([*RESNET, "--device_memory=T4"], "--device_memory needs the model"),
-        (
-            [*RESNET, "--device_memory=big", "--module=json:loads"],
-            "device_memory must be a size",
-        ),
-    ],
-)
-def test_bad_input_is_one_line(flags, message):
-    done = command(*flags)
-    assert done.returncode == 1, done.stdout
-    *progress, line = done.stderr.splitlines()
-    assert line.startswith("error: ") and message in line
-    assert all("loading TensorFlow" in before for before in progress)

@@ -91,20 +91,6 @@ def test_program_that_can_not_run_is_one_line(program, flags, message):
     assert "\x1b" not in line
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "give one function"),
-        (["programs"], "must be MODULE:FUNCTION or FILE.py:FUNCTION"),
-        (["json:loads", "--replica_counts=two"], "replica_counts='two'"),
-        (["json:loads", "--data=data"], "data must be MODULE:FUNCTION"),
-    ],
-)
-def test_bad_arguments_are_one_line(arguments, message):
-    line = one_error(console.run("verify", *arguments))
-    assert message in line
-
-
 def processes_of(text):
     """Ids of the processes whose command line contains `text`."""
     found = []

@@ -209,11 +209,8 @@ def test_data_without_a_review_name_the_line(tmp_path):
 @pytest.mark.parametrize(
     "keywords, message",
     [
-        (dict(words=3), r"--words: .* range \[4, 100000\]. Received: 3"),
-        (dict(vocabulary=0), "--vocabulary: .* Received: 0"),
         (dict(profile_steps=-1), "--profile_steps: .* Received: -1"),
         (dict(held_out=1.0), "--held_out: .* below 1. Received: 1.0"),
-        (dict(placement="dual", num_replicas=2), "--num_replicas=2"),
         (
             dict(num_replicas=9, virtual_devices=8),
             "--placement=all needs 9 device",

@@ -9,7 +9,6 @@ import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import polynomial
-from tests import console
 
 PRESET = pathlib.Path(polynomial.__file__).parent / "presets/published.flags"
 
@@ -83,13 +82,3 @@ def test_the_preset_is_the_published_experiment():
 def test_a_file_that_is_not_there():
     with pytest.raises((InputError, OSError), match="no/such/file.csv"):
         polynomial.run(data_path="no/such/file.csv")
-
-
-@pytest.mark.slow
-def test_the_command_tells_bad_input_in_one_line():
-    done = console.run("polynomial", "--num_replicas=3", "--virtual_devices=2")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    lines = done.stderr.splitlines()
-    (line,) = [line for line in lines if line.startswith("error: ")]
-    assert "num_replicas=3" in line

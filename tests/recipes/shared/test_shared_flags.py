@@ -65,17 +65,11 @@ def test_every_way_to_sum_gradients_is_a_flag():
     [
         (dict(epoch=1), "Unknown setting. Received: epoch=1"),
         (dict(num_replicas=0), "--num_replicas: 0 is not an integer in the"),
-        (dict(virtual_devices=257), r"not an integer in the range \[1, 256\]"),
         (dict(global_batch_size=-1), "Received: -1$"),
         (dict(epochs=2.5), "--epochs: .* Received: 2.5$"),
         (dict(learning_rate_scaling="cubic"), "<linear.sqrt.none>.*cubic$"),
         (dict(learning_rate=-0.1), "a finite number above 0. Received: -0.1$"),
         (dict(learning_rate=0), "a finite number above 0. Received: 0$"),
-        (dict(learning_rate=float("nan")), "Received: nan"),
-        (dict(learning_rate=float("inf")), "Received: inf"),
-        (dict(warmup_steps=-1), "--warmup_steps"),
-        (dict(seed=2**32), "--seed: 4294967296 is not"),
-        (dict(resume=True), "--resume needs the folder"),
     ],
 )
 def test_bad_settings_are_refused(keywords, message):
