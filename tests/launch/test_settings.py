@@ -110,10 +110,8 @@ def test_modules_and_scripts_run_with_this_python(tmp_path):
             "need 5 GPUs. GPUs here: 4",
         ),
         ({"environ": CPU | OPEN_MPI}, "process 1 of 2 that another launcher"),
-        ({"num_workers": 0}, "num_workers must be an integer of at least 1"),
         ({"num_workers": 2, "hosts": TWO_HOSTS}, "either --hosts"),
         ({"hosts": TWO_HOSTS}, "--rank=0 on a, --rank=1 on b"),
-        ({"hosts": TWO_HOSTS, "rank": 2}, "ranks 0 to 1.*--rank=2"),
         ({"num_workers": 1, "rank": 1}, "--rank=1 needs --hosts"),
         (
             {
@@ -132,17 +130,9 @@ def test_modules_and_scripts_run_with_this_python(tmp_path):
             {"num_workers": 1, "min_workers": 1},
             "--max_restarts=0; give at least 1",
         ),
-        (
-            {"num_workers": 1, "min_workers": 2, "max_restarts": 1},
-            "more than all workers together: 1",
-        ),
         ({"num_workers": 1, "timeout_seconds": 0.0}, "timeout_seconds"),
         ({"num_workers": 1, "grace_seconds": -1.0}, "grace_seconds"),
-        ({"num_workers": 2, "first_worker_port": 65535}, "end at 65535"),
         ({"num_workers": 1, "worker_log_dir": __file__}, "is not a folder"),
-        ({"num_workers": 1, "words": []}, "launch --num_workers=2 train.py"),
-        ({"num_workers": 1, "words": ["pithon"]}, "program 'pithon'"),
-        ({"num_workers": 1, "words": ["x.py"]}, "file 'x.py'"),
     ],
 )
 def test_wrong_command_lines(keywords, message):
