@@ -37,6 +37,8 @@ _DRAW = (
 )
 """Initializers that return what one function of `keras.random` returns."""
 
+_KINDS = {"filled": _FILL, "drawn": _DRAW}
+
 _thread = threading.local()
 
 
@@ -44,7 +46,22 @@ _thread = threading.local()
 def _initialize(
     original: Original, self: Any, initializer: Callable[..., Any]
 ) -> None:
+    self._kerasmgpu_initial = "whole"
+    for name, kinds in _KINDS.items():
+        if _calls_one_of(initializer, kinds):
+            self._kerasmgpu_initial = name
     original(self, lambda *args, **kwargs: _value(initializer, *args, **kwargs))
+
+
+def kind_of(variable: keras.Variable) -> str:
+    """Returns how a variable's initial value was made.
+
+    Returns:
+        String: `"filled"`, `"drawn"`, or `"whole"` for all other initializers,
+        values that were given, and variables that were created before a
+        strategy was.
+    """
+    return getattr(variable, "_kerasmgpu_initial", "whole")
 
 
 def _value(

@@ -18,12 +18,12 @@ class Piece(NamedTuple):
     Attributes:
         variable: Integer, index of the variable.
         start: List of integers, the first element along each axis.
-        array: NumPy array.
+        array: NumPy array, or the part itself, a `tf.Variable`.
     """
 
     variable: int
     start: list[int]
-    array: np.ndarray
+    array: Any
 
 
 def read(
@@ -32,6 +32,7 @@ def read(
     all_workers: bool,
     keeps: bool = True,
     sharded: bool = False,
+    copies: bool = True,
 ) -> tuple[dict[str, Any], list[Piece]]:
     """Copies a model's variables to host memory.
 
@@ -48,6 +49,8 @@ def read(
         sharded: Boolean, whether this worker keeps its parts of sharded
             variables, each of which one worker of the job keeps. Otherwise
             whole values are read.
+        copies: Boolean, whether parts are copied. Otherwise the array of a
+            part's `Piece` is the part itself, a `tf.Variable`.
 
     Returns:
         `(saved, pieces)`. `saved` is a dictionary of plain data:
@@ -73,7 +76,8 @@ def read(
             if sharded and isinstance(value, ShardedVariable):
                 for part, box in value.parts_to_save():
                     start = [one.start for one in box]
-                    pieces.append(Piece(index, start, _on_host(part)))
+                    array = _on_host(part) if copies else part
+                    pieces.append(Piece(index, start, array))
                 continue
             if parts is None:
                 array = _on_host(value)

@@ -66,7 +66,9 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             `"min"`.
         resume: Boolean. `False` refuses a directory with checkpoints.
             Defaults to `True`.
-        asynchronous: Boolean, whether a thread writes. Defaults to `True`.
+        asynchronous: Boolean, whether a thread writes while training goes on,
+            from a copy of the state. `False` needs no copy of parts of sharded
+            variables. Defaults to `True`.
         data_goes_on: Boolean, whether the data passed to `fit` begin at
             `first_step`; then finished steps' data are not read again.
             Defaults to `False`.
@@ -131,6 +133,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._resumption = restoring.Resumption(
             self._folder, resume, data_goes_on
         )
+        self._asynchronous = asynchronous
         self._saver = saving.Saver(self._folder, asynchronous)
         self._sigterm = signals.Recorder()
         _keras.install()
@@ -356,7 +359,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         if self._weights is None:
             self._weights = weight_keys.read(self.model)
         content = snapshot.take(
-            self.model, progress, bool(self._is_sharded), self._weights
+            self.model,
+            progress,
+            bool(self._is_sharded),
+            self._weights,
+            copies=self._asynchronous,
         )
         self._saver.save(strategy, name, content, self._best.file)
         self._schedule.saved(time.monotonic())

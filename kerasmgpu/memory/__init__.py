@@ -17,6 +17,7 @@ files, from the inside out:
 * `executor_order`: the order in which TensorFlow runs nodes;
 * `walk`, `loops`: go through the step in that order, and count;
 * `step_memory`: the peak of a step on one replica;
+* `building`: the peaks while a model is built and loaded;
 * `device_memory`: memory of a device, as text;
 * `first_parts`: the micro-batches that `"auto"` begins with;
 * `counting`: the child process that does all of this;
@@ -84,7 +85,9 @@ def memory(
 
     Returns:
         Dictionary: `"rows"`, one per setting, with the bytes of each part of a
-        replica's memory and their `"total"`, whether it `"fits"`, and the
+        replica's memory and their `"total"`, the bytes at the peak while the
+        model is `"built"` and `"loaded"` from a file, and `"loading_host"`, what
+        that takes on the host of a worker; whether all of it `"fits"`, and the
         `"mesh"` of a `keras.distribution` (sizes by axis) or `None`;
         `"verdict"`, a sentence, or `None` without `device_memory`.
 

@@ -120,6 +120,7 @@ def _row(
     rows: int,
 ) -> dict[str, Any]:
     """Returns the report's row of one setting; see `settings`."""
+    from kerasmgpu.memory.building import building_bytes
     from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
     from kerasmgpu.replica_arithmetic import groups_of
@@ -152,6 +153,10 @@ def _row(
     is_shared = job["device_type"] == "CPU"
     copies = num_replicas // num_workers if is_shared else 1
     total = copies * state.total + peak.total
+    building = building_bytes(
+        step.variables, division, num_replicas, copies, is_shared
+    )
+    most = max(total, building.built, building.loaded)
     return {
         "replicas": num_replicas,
         "shard": name,
@@ -166,7 +171,10 @@ def _row(
         "workspace": peak.workspace + peak.constants + copies * state.other,
         "batch": peak.batch,
         "total": total,
-        "fits": None if job["usable"] is None else total <= job["usable"],
+        "built": building.built,
+        "loaded": building.loaded,
+        "loading_host": building.host,
+        "fits": None if job["usable"] is None else most <= job["usable"],
         "assumed": peak.assumed,
     }
 

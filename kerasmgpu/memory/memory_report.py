@@ -16,6 +16,8 @@ _PARTS = (
     "workspace",
     "batch",
     "total",
+    "built",
+    "loaded",
 )
 
 
@@ -48,6 +50,13 @@ def print_memory(report: dict[str, Any]) -> None:
             cells.append("yes" if row["fits"] else "no")
         table.add_row(*cells)
     console.print(table)
+    host = max(row["loading_host"] for row in report["rows"])
+    if host:
+        console.print(
+            f"A file of weights takes {size(host)} on a worker's host while it "
+            "is loaded.",
+            markup=False,
+        )
     for note in report["notes"]:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     if report["verdict"]:

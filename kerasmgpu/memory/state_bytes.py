@@ -51,6 +51,7 @@ class VariableRecord:
             slot of one.
         spec: Mesh axis of each axis of the variable in a `keras.distribution`,
             or `None` for those that are not divided. Empty for a whole one.
+        initial: How its initializer makes its value; see `building`.
     """
 
     path: str
@@ -59,6 +60,7 @@ class VariableRecord:
     kind: str
     is_embedding: bool = False
     spec: tuple[str | None, ...] = ()
+    initial: str = "filled"
 
     @property
     def num_bytes(self) -> int:

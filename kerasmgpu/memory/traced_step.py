@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasmgpu._keras import initializers
 from kerasmgpu._keras.distribution_backend import sharding_of
 from kerasmgpu.commands import traced_step
 from kerasmgpu.memory.state_bytes import VariableRecord
@@ -95,5 +96,6 @@ def _records(
                 kind,
                 is_embedding,
                 () if layout is None else sharding_of(layout).spec,
+                initializers.kind_of(variable),
             ),
         )

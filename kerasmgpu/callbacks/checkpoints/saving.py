@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -80,12 +81,15 @@ class Saver:
         if snapshot.is_sharded:
             num, index = workers.count(strategy), workers.index(strategy)
             pieces = [
-                (one.variable, one.start, one.array.shape)
+                (one.variable, one.start, tuple(one.array.shape))
                 for one in snapshot.pieces
             ]
+            dtypes = [array.dtype.name for array in arrays]
 
             def write_part() -> None:
-                folder.write_part(name, index, pieces, arrays)
+                # Parts that weren't copied are read one by one.
+                one_by_one = map(np.asarray, arrays)
+                folder.write_part(name, index, pieces, one_by_one, dtypes)
 
             def commit() -> None:
                 folder.commit(name, num, manifest, extra, best)

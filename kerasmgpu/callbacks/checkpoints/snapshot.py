@@ -66,6 +66,7 @@ def take(
     progress: Progress,
     is_sharded: bool,
     weights: dict[str, Any],
+    copies: bool = True,
 ) -> Snapshot:
     """Copies a model's state; collective under several workers.
 
@@ -76,6 +77,7 @@ def take(
             variables. Otherwise the first worker copies all variables, and the
             others none.
         weights: Dictionary; see `weight_keys.read`.
+        copies: Boolean; see `training_state.read`.
     """
     strategy = model.distribute_strategy
     variables, pieces = training_state.read(
@@ -84,6 +86,7 @@ def take(
         all_workers=workers.count(strategy) > 1,
         keeps=workers.is_first(strategy),
         sharded=is_sharded,
+        copies=copies,
     )
     extra = []
     fields = dataclasses.fields(progress)

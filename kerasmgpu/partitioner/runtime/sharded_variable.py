@@ -254,9 +254,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     def __array__(
         self, dtype: Any = None, copy: bool | None = None
     ) -> np.ndarray:
-        # NumPy 1 has no `copy=None`; the array made here is always a new one.
-        del copy
-        return np.array(self.numpy(), dtype=dtype)
+        if self.acts_whole or not self.is_divided_between_workers:
+            return np.asarray(self.numpy(), dtype=dtype)
+        # `numpy()` would copy the tensor, which nothing else holds.
+        array = np.asarray(self.read_value(), dtype=dtype)
+        return array.copy() if copy else array
 
     def is_initialized(self, name: str | None = None) -> tf.Tensor:
         return tf.constant(True, name=name)

@@ -7,9 +7,11 @@ import keras
 import numpy as np
 import pytest
 
+from kerasmgpu._keras import training_state
 from kerasmgpu.callbacks import Checkpoint
 from kerasmgpu.callbacks.checkpoints import restoring, stored
 from kerasmgpu.callbacks.checkpoints.folder import Folder
+from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from tests.callbacks.checkpoints import runs
 from tests.strategies.sharded import mirrored
 
@@ -90,6 +92,34 @@ def test_a_sharded_checkpoint_is_read_in_any_setting(tmp_path, on):
             state = runs.restored(on(after), directory)
             for array, other in zip(state, expected, strict=True):
                 np.testing.assert_array_equal(array, other)
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_parts_are_copied_only_for_a_thread(
+    tmp_path, asynchronous, monkeypatch
+):
+    copied, on_host = [], training_state._on_host
+
+    def noting(variable):
+        copied.append(tuple(variable.shape))
+        return on_host(variable)
+
+    monkeypatch.setattr(training_state, "_on_host", noting)
+    model = build((3, "weights"), "adam")
+    data = runs.arrays() | {"steps_per_epoch": 2}
+    settings = {"sharded": True, "asynchronous": asynchronous}
+    runs.train(model, data, tmp_path, epochs=1, **settings)
+    parts = {
+        tuple(part.shape)
+        for variable in model.weights
+        if isinstance(variable.value, ShardedVariable)
+        for part in variable.value.parts
+        if len(part.shape) == 2  # Whole seeds and a bias may be as long.
+    }
+    assert parts and asynchronous == bool(parts.intersection(copied))
+    state = runs.restored(build((2, "weights"), "adam"), tmp_path)
+    for array, other in zip(state, runs.state(model), strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 @pytest.mark.parametrize("shard", [None, "weights"])
