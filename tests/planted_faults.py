@@ -136,15 +136,15 @@ FAULTS = {
     "mixed_reductions": Fault(
         "sums and extremes of one level are one reduction",
         "partitioner/passes/group_sums.py",
-        "kind = one.by, one.axis, one.outputs[0].is_local",
-        'kind = "sum", one.axis, one.outputs[0].is_local',
+        "kind = one.by, one.axis, one.outputs[0].is_local, in_turns",
+        'kind = "sum", one.axis, one.outputs[0].is_local, in_turns',
         "tests/partitioner/passes/test_group_sums.py tests/partitioner/test_sums.py",
     ),
     "mixed_axes": Fault(
         "sums along two axes of a mesh are one reduction",
         "partitioner/passes/group_sums.py",
-        "kind = one.by, one.axis, one.outputs[0].is_local",
-        "kind = one.by, 0, one.outputs[0].is_local",
+        "kind = one.by, one.axis, one.outputs[0].is_local, in_turns",
+        "kind = one.by, 0, one.outputs[0].is_local, in_turns",
         "tests/strategies/test_layouts.py",
     ),
     "divided_twice": Fault(

@@ -170,7 +170,6 @@ def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     if strategy.distribution is not None:
         shards = [shard_of(strategy)]
     may_split = strategy.divides_rows
-    may_split = may_split and not isinstance(strategy.layouts, AutoLayouts)
     for shard in shards[: 3 if replicas > 1 else 1]:
         numbers: list[int] | None = [1]
         if may_split:

@@ -42,11 +42,13 @@ class Mesh:
             divided.
         axes: Sizes of the mesh axes, over which the devices are numbered in C
             order. Rows are divided along the first one, axis 0. Empty if there
-            is one axis, of all replicas. A mesh of several axes has no
-            micro-batches. Each worker has a block of it; see `block`.
+            is one axis, of all replicas. Each worker has a block of it; see
+            `block`.
         groups: Number of groups of consecutive replicas that each hold all parts
             of a variable whose `Rows` are divided along `WITHIN_GROUPS`. Rows of
             a batch are divided over all replicas. Only of a mesh of one axis.
+        rows_along: The axis of `axes` along which the rows of a batch are
+            divided among micro-batches.
 
     Attributes:
         num: Number of replicas in this process.
@@ -66,6 +68,7 @@ class Mesh:
     divides_rows: bool = True
     axes: tuple[int, ...] = ()
     groups: int = 1
+    rows_along: int = 0
 
     @classmethod
     def on(
@@ -126,8 +129,9 @@ class Mesh:
     @functools.cached_property
     def grouped(self) -> "Mesh":
         """The mesh of two axes, groups and a group's replicas."""
-        axes = self.groups, self.total // self.groups
-        return dataclasses.replace(self, axes=axes, groups=1)
+        each = self.total // self.micro_batches // self.groups
+        axes = self.groups, each
+        return dataclasses.replace(self, axes=axes, groups=1, rows_along=1)
 
     def _is_of_groups(self, axis: int) -> bool:
         """Whether an axis is one of `grouped`, whose number is `2 - axis`."""
@@ -137,7 +141,16 @@ class Mesh:
         """Returns the number of replicas along a mesh axis."""
         if self._is_of_groups(axis):
             return self.grouped.size(2 - axis)
-        return self.axes[axis] if self.axes else self.total
+        if not self.axes:
+            return self.total
+        return self.axes[axis] * self.shares_along(axis)
+
+    def shares_along(self, axis: int) -> int:
+        """Returns the number of shares of a device along a mesh axis."""
+        if self._is_of_groups(axis):
+            return self.grouped.shares_along(2 - axis)
+        is_of_rows = not self.axes or axis == self.rows_along
+        return self.micro_batches if is_of_rows else 1
 
     def num_devices(self, axis: int) -> int:
         """Returns the number of devices along a mesh axis."""
@@ -145,8 +158,9 @@ class Mesh:
 
     @functools.cached_property
     def block(self) -> tuple[int, ...]:
-        """Numbers of this process's replicas along each mesh axis."""
-        found = block_of(self.axes, self.num) if self.axes else (self.num,)
+        """Numbers of this process's devices along each mesh axis."""
+        number = self.num // self.micro_batches
+        found = block_of(self.axes, number) if self.axes else (number,)
         return cast(tuple[int, ...], found)
 
     @functools.cached_property
@@ -157,7 +171,7 @@ class Mesh:
     @functools.cached_property
     def blocks(self) -> tuple[int, ...]:
         """Numbers of workers' blocks along each mesh axis."""
-        sizes = map(self.size, range(self.num_axes))
+        sizes = map(self.num_devices, range(self.num_axes))
         return tuple(size // own for size, own in zip(sizes, self.block))
 
     def first_along(self, axis: int) -> int:
@@ -174,7 +188,8 @@ class Mesh:
         """
         if self._is_of_groups(axis):
             return self.grouped.num_along(2 - axis)
-        return self.block[axis if self.axes else 0]
+        own = axis if self.axes else 0
+        return self.block[own] * self.shares_along(own)
 
     def position(self, place: int, axis: int) -> int:
         """Returns where a replica of this process is along a mesh axis.
@@ -185,7 +200,11 @@ class Mesh:
             return self.grouped.position(place, 2 - axis)
         if not self.axes:
             return place
-        return _unravelled(place, self.block)[axis]
+        device, turn = divmod(place, self.micro_batches)
+        number, each = _unravelled(device, self.block)[axis], 1
+        if axis == self.rows_along:
+            each = self.micro_batches
+        return number * each + (turn if each > 1 else 0)
 
     @property
     def has_lines_of_other_workers(self) -> bool:
@@ -200,22 +219,34 @@ class Mesh:
         """Returns the mesh as another worker of the job has it."""
         return dataclasses.replace(self, worker=worker)
 
-    def lines(self, axis: int) -> list[range]:
+    def lines(self, axis: int) -> Sequence[Sequence[int]]:
         """Returns the places of each of this process's lines along a mesh axis.
 
         The replicas of a line differ only in their position along that axis.
-        They communicate as those of a mesh with one axis; see `line`.
+        They communicate as those of a mesh with one axis; see `line`. Along
+        other axes than that of the rows, micro-batches of each turn are a line
+        of their own, one after the other.
         """
         if self._is_of_groups(axis):
             return self.grouped.lines(2 - axis)
         if not self.axes:
             return [range(self.num)]
         step = math.prod(self.block[axis + 1 :])
-        length = step * self.block[axis]
-        return [
+        length, each = step * self.block[axis], self.micro_batches
+        devices = [
             range(first + start, first + start + length, step)
-            for first in range(0, self.num, length)
+            for first in range(0, self.num // each, length)
             for start in range(step)
+        ]
+        if axis == self.rows_along:
+            return [
+                tuple(n * each + turn for n in line for turn in range(each))
+                for line in devices
+            ]
+        return [
+            tuple(n * each + turn for n in line)
+            for line in devices
+            for turn in range(each)
         ]
 
     def line(self, axis: int, places: Sequence[int]) -> "Mesh":
@@ -228,7 +259,7 @@ class Mesh:
             worker=self._worker_at[axis],
             num_workers=self.blocks[axis],
             axes=(),
-            micro_batches=1 if axis == 0 else self.micro_batches,
+            micro_batches=self.shares_along(axis),
         )
 
     def number_of(self, axis: int, places: Sequence[int]) -> int:
@@ -268,6 +299,7 @@ class Mesh:
             worker=0,
             num_workers=self.total,
             micro_batches=1,
+            axes=tuple(map(self.size, range(len(self.axes)))),
         )
 
     def split(self, micro_batches: int) -> "Mesh":
@@ -292,7 +324,7 @@ class Mesh:
             isinstance(rows.size, int)
             and rows.size >= self.size(rows.over)
             and rows.of is None
-            and not (rows.are_of_variable and self.micro_batches > 1)
+            and not (rows.are_of_variable and self.shares_along(rows.over) > 1)
         )
 
     def part_of(self, rows: Rows, place: int) -> tuple[int, int]:
@@ -301,8 +333,8 @@ class Mesh:
         Of a device's micro-batches, only the first has rows; the others' ranges
         are empty.
         """
-        size, number = cast(int, rows.size), self.micro_batches
-        over = rows.over
+        size, over = cast(int, rows.size), rows.over
+        number = self.shares_along(over)
         position = self.first_along(over) + self.position(place, over)
         device, turn = divmod(position, number)
         bounds = bounds_of(size, self.num_devices(over))

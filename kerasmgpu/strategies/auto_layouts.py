@@ -24,7 +24,11 @@ from kerasmgpu.strategies.divisible_variables import (
 )
 from kerasmgpu.strategies.found_layout import FoundLayout, search
 from kerasmgpu.strategies.layout_search import most_divided
-from kerasmgpu.strategies.layouts import Distribution, Layouts
+from kerasmgpu.strategies.layouts import (
+    Distribution,
+    Layouts,
+    check_micro_batches,
+)
 from kerasmgpu.strategies.sharding import NewVariable
 
 _ATTRIBUTE = "_kerasmgpu_is_laid_out"
@@ -169,19 +173,19 @@ def auto_layouts_of(
     """Returns the layouts that a job finds; arguments as for `layouts_of`.
 
     Raises:
-        InputError: If there are micro-batches, or workers have no blocks of the
-            mesh.
+        InputError: If workers have no blocks of the mesh, or micro-batches no
+            rows to divide.
     """
     layouts = AutoLayouts(distribution, memory)
     each, left = divmod(len(layouts.devices), num_workers)
     axes = layouts.axes or (len(layouts.devices),)
-    if micro_batches != 1 or left or not each or block_of(axes, each) is None:
+    if left or not each or block_of(axes, each) is None:
         raise InputError(
-            'layout="auto" is for micro_batches=1, and for workers that each '
-            "have a block of the mesh. Received: "
-            f"micro_batches={micro_batches!r}, {num_workers} workers, a mesh of "
+            'layout="auto" is for workers that each have a block of the mesh. '
+            f"Received: {num_workers} workers, a mesh of "
             f"{'x'.join(map(str, axes))}; give the layout as a dictionary"
         )
+    check_micro_batches(layouts, micro_batches)
     return layouts
 
 

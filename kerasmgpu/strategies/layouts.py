@@ -39,7 +39,7 @@ class Layouts(Sharding):
         strict: Boolean, whether keys of its layout map that match nothing are
             an error instead of a warning.
         joins_axes: Whether a mesh of several axes is one of a single axis, as
-            with micro-batches.
+            where workers have no blocks of it.
 
     Attributes:
         distribution: The distribution.
@@ -135,8 +135,8 @@ class Layouts(Sharding):
     def _warn_of_joined_axes(self) -> None:
         number = len(self.devices)
         logging.warning(
-            "kerasmgpu: with micro-batches, and if workers have no blocks of "
-            "the mesh, the mesh axes %s are one axis of %d devices: rows and "
+            "kerasmgpu: workers have no blocks of the mesh, so its axes "
+            "%s are one axis of %d devices: rows and "
             "each variable that the layout divides are divided over all %d. "
             "Results are those of one device. A mesh with one axis above 1 is "
             "laid out as it says.",
@@ -245,8 +245,7 @@ def layouts_of(
     """
     if isinstance(distribution, Layouts):
         return distribution
-    joins_axes = micro_batches != 1
-    layouts = Layouts(distribution, strict, joins_axes)
+    layouts = Layouts(distribution, strict)
     each, left = divmod(len(layouts.devices), num_workers)
     if left or not each:
         raise InputError(
@@ -255,14 +254,19 @@ def layouts_of(
         )
     if layouts.axes and block_of(layouts.axes, each) is None:
         layouts = Layouts(distribution, strict, joins_axes=True)
-    if joins_axes and not layouts.divides_rows:
+    check_micro_batches(layouts, micro_batches)
+    return layouts
+
+
+def check_micro_batches(layouts: Layouts, micro_batches: int | str) -> None:
+    """Raises an `InputError` if micro-batches have no rows to divide."""
+    if micro_batches != 1 and not layouts.divides_rows:
         raise InputError(
             "micro_batches divides the rows of a batch, and this mesh has "
             "all rows on each device. Received: "
-            f"micro_batches={micro_batches!r} and {distribution}; leave "
+            f"micro_batches={micro_batches!r} and {layouts.distribution}; leave "
             "it out, or give the mesh's batch axis more than one device."
         )
-    return layouts
 
 
 def _nearest(key: str, paths: list[str]) -> str:

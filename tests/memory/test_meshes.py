@@ -136,7 +136,7 @@ def test_a_device_holds_what_it_holds_in_training(replicas, rows_axis):
     assert whole.batch == 2 * ROWS * UNITS * 4
 
 
-def test_micro_batches_join_axes_and_need_rows(replicas):
+def test_micro_batches_need_rows(replicas):
     made = distribution("batch", device_names(4))
     job = {
         "replicas_per_worker": None,

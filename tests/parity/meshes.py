@@ -18,7 +18,8 @@ class Both(distribution.ModelParallel):
 def both_divided(shape):
     """A `Both` on the first devices, as many as the mesh of a shape has."""
     devices = distribution.list_devices("cpu")[: math.prod(shape)]
-    mesh = distribution.DeviceMesh(shape, ("batch", "model"), devices)
+    names = ("batch", "model", "third")[: len(shape)]
+    mesh = distribution.DeviceMesh(shape, names, devices)
     layouts = distribution.LayoutMap(mesh)
     layouts[".*"] = ("model",)  # Not asked: the class says where all are.
     return Both(layout_map=layouts, batch_dim_name="batch")

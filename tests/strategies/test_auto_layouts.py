@@ -201,7 +201,7 @@ def test_a_layout_can_be_given_as_a_dictionary():
         (dict(mesh=(2, 2), layout="auto", strict=True), "no keys"),
         (dict(mesh=(64, 64), layout="auto"), "needs 4096 devices"),
         (dict(mesh=(2, 2), layout={}, memory=5), "memory bounds"),
-        (dict(mesh=(2, 2), layout="auto", micro_batches=2), "micro_batches=1"),
+        (dict(mesh=(1, 4), layout="auto", micro_batches=2), "divides the rows"),
         (dict(mesh=(2, 2), layout="auto", shard="weights"), "leave those out"),
     ],
 )

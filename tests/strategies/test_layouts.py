@@ -1,5 +1,6 @@
 """Programs of `keras.distribution` end like one device, on any mesh."""
 
+import contextlib
 import functools
 import logging
 import math
@@ -16,6 +17,7 @@ from kerasmgpu.engine import extended
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import traffic
 from tests.devices import device_names
+from tests.parity.meshes import both_divided
 
 distribution = keras.distribution
 ROWS = 11
@@ -240,12 +242,43 @@ def test_with_strict_keys_that_match_nothing_are_an_error():
             model.fit(X, Y, verbose=0)
 
 
-def test_with_micro_batches_two_axes_are_one(caplog):
-    both = model_parallel((2, 2))
-    with caplog.at_level(logging.WARNING, "absl"):
-        strategy = kerasmgpu.strategy(distribution=both, micro_batches=2)
-    assert "'batch' (2) and 'model' (2) are one axis of 4" in caplog.text
-    assert strategy.divides_rows and not strategy.replicas.mesh.axes
+@pytest.mark.parametrize(
+    "shape, micro_batches", [((2, 2), 2), ((2, 3), 3), ((2, 2, 2), 2)]
+)
+def test_micro_batches_of_several_axes(shape, micro_batches):
+    """All variables are divided along rows and columns; rows are odd."""
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    try:
+        expected = trained_with_norms(None)
+        strategy = kerasmgpu.strategy(
+            distribution=both_divided(shape), micro_batches=micro_batches
+        )
+        assert len(strategy.replicas.mesh.axes) == len(shape)
+        for one, many in zip(expected, trained_with_norms(strategy)):
+            np.testing.assert_allclose(many, one, rtol=0, atol=1e-12)
+    finally:
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
+
+
+def trained_with_norms(strategy):
+    """Losses and weights of a model with sums along both axes."""
+    layers = keras.layers
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((4,), dtype="int32")
+        x = layers.Embedding(7, 6)(inputs)
+        x = layers.MultiHeadAttention(2, 4)(x, x) + x
+        x = layers.BatchNormalization()(layers.Flatten()(x))
+        x = layers.Dense(10, "relu", kernel_regularizer="l2")(x)
+        x = layers.LayerNormalization()(layers.Dropout(0.2, seed=1)(x))
+        model = keras.Model(inputs, layers.Dense(3)(x))
+        model.compile(keras.optimizers.Adam(0.01, global_clipnorm=0.1), "mse")
+    numbers = np.random.default_rng(0)
+    x, y = numbers.integers(0, 7, (19, 4)), numbers.normal(size=(19, 3))
+    history = model.fit(x, y, batch_size=11, epochs=2, verbose=0)
+    return [*history.history["loss"], *model.get_weights()]
 
 
 def test_variables_are_divided_along_two_axes():

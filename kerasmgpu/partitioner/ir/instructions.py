@@ -20,6 +20,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Sharded,
     SummedInGroups,
     is_local,
+    is_of_batch,
 )
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor
@@ -248,6 +249,14 @@ class Communication(Instruction):
 
     needs_all_replicas: ClassVar[bool] = True
     name: ClassVar[str] = ""
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether each micro-batch sends its rows, along an axis without rows."""
+        return len(self.inputs[0].placement) > 1 and any(
+            is_of_batch(one.placement[0]) and self.axis > 0
+            for one in self.inputs
+        )
 
     def sizes(self, mesh: Mesh) -> "list[Sent]":
         """Returns a `Sent` for each tensor that replicas of a mesh send."""

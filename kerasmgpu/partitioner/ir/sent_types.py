@@ -5,7 +5,7 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.mesh import Mesh
-from kerasmgpu.partitioner.rules.kinds import is_of_variable
+from kerasmgpu.partitioner.rules.kinds import Sharded, is_of_variable
 from kerasmgpu.partitioner.step.graph import Tensor
 
 BYTES_PER_PACK = 25 << 20
@@ -69,13 +69,15 @@ def has_parts(mesh: Mesh, one: Value) -> bool:
     """Whether a value's shards are parts of a variable, gathered as they are.
 
     Between workers, their sizes must be static and their type in `GATHERED_AS`;
-    all other shards are padded, and gathered by a sum.
+    all other shards are padded, and gathered by a sum. On a mesh of several
+    axes, of the shards along that of the rows.
     """
-    if not is_of_variable(one.kind) or one.sharded.outer != 1:
+    kind = one.placement[0]
+    if not isinstance(kind, Sharded) or not is_of_variable(kind):
         return False
     is_static = one.tensor.num_bytes < float("inf")
-    return mesh.num_workers == 1 or (
-        is_static and one.tensor.dtype in GATHERED_AS
+    return kind.outer == 1 and (
+        mesh.num_workers == 1 or (is_static and one.tensor.dtype in GATHERED_AS)
     )
 
 

@@ -57,7 +57,7 @@ class Build(Function):
             view.give(made, parts[:: self.mesh.micro_batches])
         return view
 
-    def on_line(self, axis: int, places: range) -> "Build":
+    def on_line(self, axis: int, places: Sequence[int]) -> "Build":
         """Returns a view of this function for a line of a mesh's replicas.
 
         The line is a mesh of one axis, whose places are counted along it. Nodes

@@ -439,7 +439,7 @@ def _micro_batch_rows(build: Build, rows: MicroBatchRows) -> None:
 def _accumulate(build: Build, sum: Accumulate) -> None:
     (source,), (made,) = sum.inputs, sum.outputs
     parts = cast(Sequence[Reference], build.references(source))
-    if isinstance(source.kind, PerReplica):
+    if isinstance(source.placement[0], PerReplica):
         parts = build.parts(source.tensor)
     number = build.mesh.micro_batches
     references: list[Reference] = []
@@ -456,7 +456,7 @@ def _accumulate(build: Build, sum: Accumulate) -> None:
 def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
     (source,), (made,) = part.inputs, part.outputs
     whole, each = build.references(source), build.mesh.micro_batches
-    if isinstance(source.kind, Sharded):
+    if isinstance(source.placement[0], Sharded):
         own = micro_batches.first_only(build, made, list(whole)[::each])
     else:
         own = _zeros_but(build, whole, range(0, build.mesh.num, each))

@@ -5,14 +5,14 @@ communicate as a mesh of one axis does, and each line does so by itself.
 """
 
 import dataclasses
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     AllReduce,
+    Communication,
     Instruction,
     ReduceScatter,
     Value,
@@ -22,12 +22,20 @@ from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
+    LocalSizes,
+    Partial,
+    PerReplica,
     Sharded,
     SummedInGroups,
+    is_of_variable,
 )
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.references import Reference
+from kerasmgpu.replica_arithmetic import bounds_of
+
+_LOCAL_KINDS = (Sharded, Partial, PerReplica, LocalSizes)
+"""Kinds of which a device's micro-batches can hold different values."""
 
 
 def along(
@@ -37,8 +45,8 @@ def along(
 ) -> None:
     """Writes an instruction along each line of its mesh axis.
 
-    On a mesh of one axis without groups it is written as it is. If all lines make
-    the same whole values, and share memory, only the first one makes them.
+    On a mesh of one axis without groups it is written as it is. Only some lines
+    write it where others have the same result; see `_writing_lines`.
 
     Args:
         build: The `Build`.
@@ -49,20 +57,22 @@ def along(
     if not mesh.axes and (mesh.groups == 1 or axis == 0):
         write(build, instruction)
         return
-    lines = every_line = mesh.lines(axis)
-    if mesh.shares_memory and all(
-        kind == REPLICATED
-        for one in instruction.outputs
-        for kind in one.placement
-    ):
-        lines = lines[:1]
+    lines = mesh.lines(axis)
+    writing = _writing_lines(build, instruction, len(lines))
+    each = mesh.micro_batches // mesh.shares_along(axis)
+    sends_in_turns = isinstance(instruction, Communication) and (
+        instruction.is_of_rows
+    )
     node = instruction.node if isinstance(instruction, LookUp) else None
     made: list[dict[int, Reference]] = [{} for _ in instruction.outputs]
     ran: dict[int, str] = {}
     done: dict[int, str] = {}
-    for places in lines:
+    for number in dict.fromkeys(writing):
+        places = lines[number]
         line = build.on_line(axis, places)
         line.time = build.time
+        if sends_in_turns:
+            line.time = build.time[0], number % each
         inputs, outputs = (
             tuple(_on_line(build, one, axis, places) for one in values)
             for values in (instruction.inputs, instruction.outputs)
@@ -79,11 +89,10 @@ def along(
             found.update((p, references[n]) for n, p in enumerate(places))
         for names, all_names in zip(build.take_names(own, node), (ran, done)):
             all_names.update(zip(places, names))
-    # Where only the first line is written, others take what it has made.
     writers = {
         place: maker
-        for places, makers in zip(every_line, itertools.cycle(lines))
-        for place, maker in zip(places, makers)
+        for places, number in zip(lines, writing)
+        for place, maker in zip(places, lines[number])
     }
     from_writers = [writers[place] for place in range(mesh.num)]
     for one, found in zip(instruction.outputs, made):
@@ -95,6 +104,35 @@ def along(
     if node is not None:
         for place in from_writers:
             build.note_done(node, done[place])
+
+
+def _writing_lines(
+    build: Build, instruction: Instruction, number: int
+) -> list[int]:
+    """Returns for each line the number of the one that writes its results.
+
+    If all lines make the same whole values, and share memory, that is the first
+    one. Micro-batches that don't have shards, or send accumulated parts, take
+    the results of the device's first one.
+    """
+    mesh = build.mesh
+    each = mesh.micro_batches // mesh.shares_along(instruction.axis)
+    are_same = mesh.shares_memory and all(
+        kind == REPLICATED
+        for one in instruction.outputs
+        for kind in one.placement
+    )
+    differ = Sharded if isinstance(instruction, Communication) else _LOCAL_KINDS
+    in_turns = any(
+        isinstance(one.placement[0], differ)
+        for one in (*instruction.inputs, *instruction.outputs)
+    )
+    lines = []
+    for line in range(number):
+        device, turn = divmod(line, each)
+        writer = (0 if are_same else device) * each
+        lines.append(writer + (turn if in_turns else 0))
+    return lines
 
 
 def _write(
@@ -128,7 +166,9 @@ def _empty(line: Build, one: Value, place: int) -> Reference:
     return line.op("Fill", [shape, zero], place)[0]
 
 
-def _on_line(build: Build, one: Value, axis: int, places: range) -> Value:
+def _on_line(
+    build: Build, one: Value, axis: int, places: Sequence[int]
+) -> Value:
     """Returns a value as a line's replicas have it: on a mesh of one axis.
 
     Its tensor is a new one if it is divided along other mesh axes: what the
@@ -162,7 +202,10 @@ def _local_size(build: Build, kind: Sharded, place: int) -> sizes.SizeLike:
     size, over = kind.rows.size, kind.rows.over
     position = build.mesh.first_along(over) + build.mesh.position(place, over)
     if isinstance(size, int) and kind.rows.of is None:
-        start, end = build.mesh.part_of(kind.rows, place)
+        bounds = bounds_of(size, build.mesh.size(over))
+        start, end = bounds[position : position + 2]
+        if is_of_variable(kind):
+            start, end = build.mesh.part_of(kind.rows, place)
         return sizes.product([kind.outer, end - start, kind.inner])
 
     def symbol() -> sizes.Symbol:

@@ -6,7 +6,7 @@ device. `Build.replicas` counts shares; devices communicate through
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from kerasmgpu.partitioner.ir.sent_types import has_parts
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.mesh import first_on_device
+from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.references import Reference
 
@@ -173,8 +174,12 @@ def first_only(
     """
     made: list[Reference] = []
     shape: list[Any] = list(one.tensor.shape)
-    shape[one.sharded.axis] = 0
     for part in parts:
+        for kind in one.placement:
+            if isinstance(kind, Sharded) and kind.rows.over:
+                start, end = build.mesh.part_of(kind.rows, len(made))
+                shape[kind.axis] = (end - start) * cast(int, kind.inner)
+        shape[cast(Sharded, one.placement[0]).axis] = 0
         made.append(part)
         for _ in _turns(build)[1:]:
             none = build.constant(np.zeros(shape), part.dtype, len(made))

@@ -90,7 +90,8 @@ def _group_sums(program: Lowered) -> None:
         alike: dict[tuple, list[AllReduce]] = {}
         for one in group:
             # Lines of a mesh share the work of sums that are whole on all.
-            kind = one.by, one.axis, one.outputs[0].is_local
+            in_turns = program.mesh.micro_batches > 1 and one.is_of_rows
+            kind = one.by, one.axis, one.outputs[0].is_local, in_turns
             alike.setdefault(kind, []).append(one)
         result += map(merged_sums, alike.values())
         for one in group:

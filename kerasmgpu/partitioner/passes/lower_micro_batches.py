@@ -16,7 +16,6 @@ from kerasmgpu.partitioner.ir.instructions import (
     Slice,
     Value,
     alike,
-    value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
 from kerasmgpu.partitioner.ir.micro_batches import (
@@ -29,8 +28,8 @@ from kerasmgpu.partitioner.passes.order_gathers import is_of_weight
 from kerasmgpu.partitioner.rules.kinds import (
     Partial,
     PerReplica,
-    Sharded,
     is_local,
+    is_of_batch,
     is_of_variable,
 )
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -43,7 +42,7 @@ def lower_micro_batches(program: Lowered) -> None:
     rows = [
         MicroBatchRows((one,), (one,))
         for one in program.given
-        if isinstance(one.kind, Sharded) and not is_of_variable(one.kind)
+        if program.mesh.num_axes == 1 and is_of_batch(one.kind)
     ]
     _communicate_in_turns(program)
     _lower(program)
@@ -64,12 +63,21 @@ def _communicate_in_turns(program: Lowered) -> None:
     for instruction in program.instructions:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
             (source,) = instruction.inputs
-            instruction.in_turns = instruction.outputs[0] not in needed and (
-                has_parts(program.mesh, source)
+            instruction.in_turns = (
+                instruction.outputs[0] not in needed
+                and has_parts(program.mesh, source)
+                and _is_along_rows(program, instruction)
             )
         elif isinstance(instruction, ReduceScatter):
-            kinds = [one.kind for one in instruction.outputs]
-            instruction.in_turns = all(map(is_of_variable, kinds))
+            kinds = [one.placement[0] for one in instruction.outputs]
+            instruction.in_turns = all(
+                map(is_of_variable, kinds)
+            ) and _is_along_rows(program, instruction)
+
+
+def _is_along_rows(program: Lowered, instruction: Communication) -> bool:
+    """Whether it is along the axis that divides rows among micro-batches."""
+    return not program.mesh.axes or instruction.axis == 0
 
 
 def _is_in_turn(instruction: Instruction) -> bool:
@@ -82,6 +90,8 @@ def _is_in_turn(instruction: Instruction) -> bool:
         )
     if isinstance(instruction, Region):
         return instruction.runs is Runs.ON_EACH
+    if isinstance(instruction, Communication) and instruction.is_of_rows:
+        return True
     return isinstance(instruction, (LookUp, Slice))
 
 
@@ -94,6 +104,16 @@ def _lower(program: Lowered) -> None:
         for body in region.bodies:
             if body.mesh.micro_batches > 1:
                 _lower(body)
+
+
+def _sends_in_turns(instruction: Instruction) -> bool:
+    """Whether each micro-batch sends its own part."""
+    if isinstance(instruction, (AllGather, ReduceScatter)):
+        if instruction.in_turns:
+            return True
+    elif isinstance(instruction, LookUp):
+        return True
+    return isinstance(instruction, Communication) and instruction.is_of_rows
 
 
 class _Lowering:
@@ -110,13 +130,15 @@ class _Lowering:
         self._producer: dict[Value, int] = {}
 
     def add(self, instruction: Instruction) -> None:
-        if getattr(instruction, "in_turns", isinstance(instruction, LookUp)):
+        if _sends_in_turns(instruction):
             pass  # Each micro-batch sends its own part.
         elif isinstance(instruction, Communication):
             widens = isinstance(instruction, AllReduce) and instruction.widens
             instruction.inputs = tuple(
                 self._of_device(one, widens) for one in instruction.inputs
             )
+            self._add_parts(instruction)
+            return
         elif isinstance(instruction, Operation) and _is_on_copies(instruction):
             instruction.runs = Runs.ON_DEVICES
             handle, *others = instruction.inputs
@@ -138,13 +160,30 @@ class _Lowering:
 
         Adds the `Accumulate` that merges it, once.
         """
-        if not isinstance(one.kind, (Partial, PerReplica)):
+        kind, *others = one.placement
+        if not isinstance(kind, (Partial, PerReplica)):
             return one
         if one not in self._accumulated:
-            made = value(alike(one.tensor, widens), Partial(one.kind.by))
-            self.instructions.append(Accumulate((one,), (made,), one.kind.by))
+            placement = (Partial(kind.by), *others)
+            made = Value(alike(one.tensor, widens), placement)
+            self.instructions.append(Accumulate((one,), (made,), kind.by))
             self._accumulated[one] = made
         return self._accumulated[one]
+
+    def _add_parts(self, instruction: Communication) -> None:
+        """Adds communication of devices; its results can be parts of sums.
+
+        They are so along the rows' axis, if it was along another: the device's
+        first micro-batch has them.
+        """
+        outputs, made = list(instruction.outputs), list[Instruction]()
+        for number, one in enumerate(outputs):
+            if isinstance(one.placement[0], (Partial, PerReplica)):
+                outputs[number] = Value(alike(one.tensor), one.placement)
+                self._accumulated[one] = outputs[number]
+                made.append(FirstMicroBatchOnly((outputs[number],), (one,)))
+        instruction.outputs = tuple(outputs)
+        self.instructions += [instruction, *made]
 
     def _add_read(self, operation: Operation) -> None:
         """Adds an operation on the copies of a variable.
@@ -155,8 +194,9 @@ class _Lowering:
         made: list[Instruction] = []
         outputs = list(operation.outputs)
         for number, one in enumerate(outputs):
-            if isinstance(one.kind, Partial) or is_of_variable(one.kind):
-                outputs[number] = value(alike(one.tensor), one.kind)
+            kind = one.placement[0]
+            if isinstance(kind, Partial) or is_of_variable(kind):
+                outputs[number] = Value(alike(one.tensor), one.placement)
                 made.append(FirstMicroBatchOnly((outputs[number],), (one,)))
         operation.outputs = tuple(outputs)
         self.instructions += [operation, *made]
@@ -171,6 +211,8 @@ def _is_on_copies(operation: Operation) -> bool:
 
 
 def _is_local(operation: Operation) -> bool:
+    """Whether a device's micro-batches have different inputs or outputs."""
     return any(
-        is_local(one.kind) for one in (*operation.inputs, *operation.outputs)
+        is_local(one.placement[0])
+        for one in (*operation.inputs, *operation.outputs)
     )

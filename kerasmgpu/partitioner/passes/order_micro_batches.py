@@ -100,8 +100,10 @@ def _of_one_phase(
             instruction.
     """
     for instruction in instructions:
-        if not isinstance(instruction, ReduceScatter) or not takes_turns(
-            instruction
+        if (
+            not isinstance(instruction, ReduceScatter)
+            or instruction.is_of_rows
+            or not instruction.in_turns
         ):
             yield instruction
             continue
@@ -120,6 +122,8 @@ def takes_turns(instruction: Instruction) -> bool:
         # A `NoOp` at the end of a function does nothing.
         is_end = instruction.node.type == "NoOp"
         return instruction.runs is Runs.ON_EACH and not is_end
+    if isinstance(instruction, Communication) and instruction.is_of_rows:
+        return True
     if isinstance(instruction, (AllGather, ReduceScatter)):
         return instruction.in_turns
     return isinstance(
@@ -134,10 +138,12 @@ def _ends_phase(instruction: Instruction) -> bool:
     """
     if isinstance(instruction, Communication):
         if takes_turns(instruction):  # Micro-batches add up what they scatter.
-            return isinstance(instruction, ReduceScatter)
+            is_sum = isinstance(instruction, ReduceScatter)
+            return is_sum and not instruction.is_of_rows
         if isinstance(instruction, GatherCounts):  # Needs no micro-batch.
             return False
-        return any(isinstance(one.kind, Sharded) for one in instruction.inputs)
+        kinds = (one.placement[0] for one in instruction.inputs)
+        return any(isinstance(kind, Sharded) for kind in kinds)
     if isinstance(instruction, Region):
         return instruction.runs is Runs.TOGETHER
     return isinstance(instruction, Accumulate)

@@ -16,8 +16,8 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.sent_types import LARGE
-from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS
 from kerasmgpu.partitioner.passes.group_sums import merged_sums
+from kerasmgpu.partitioner.rules.kinds import SummedInGroups
 
 
 def scatter_early(program: Lowered) -> None:
@@ -71,9 +71,8 @@ def _scatter_early(program: Lowered) -> None:
 
 def _is_between_groups(instruction: Instruction) -> TypeGuard[AllReduce]:
     """Whether it sums over the groups what a reduce-scatter summed in each."""
-    return (
-        isinstance(instruction, AllReduce)
-        and instruction.axis == BETWEEN_GROUPS
+    return isinstance(instruction, AllReduce) and instruction.inputs[0].has(
+        SummedInGroups
     )
 
 

@@ -516,7 +516,7 @@ def plan_mesh(
         planner = Planner(
             _rows_of_kinds(kinds),
             cost,
-            gathers,
+            gathers and axis == 0,
             axis=axis,
             others=_of_nodes(made) if made else MappingProxyType({}),
         )

@@ -357,6 +357,11 @@ def is_of_variable(kind: Kind | None) -> bool:
     return isinstance(kind, Sharded) and kind.rows.are_of_variable
 
 
+def is_of_batch(kind: Kind | None) -> bool:
+    """Whether a tensor is sharded by the rows of a batch."""
+    return isinstance(kind, Sharded) and not kind.rows.are_of_variable
+
+
 def is_local(kind: Kind | None) -> bool:
     """Whether replicas hold different values of a tensor of this kind."""
     if isinstance(kind, ListOf):

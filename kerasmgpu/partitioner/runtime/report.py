@@ -229,8 +229,9 @@ def kept_by_micro_batches(written: Written) -> dict[str, int]:
     }
     found: dict[str, int] = {}
     for one in made:
-        if one in kept and isinstance(one.kind, Sharded):
-            tensor, rows = one.tensor, one.kind.rows.size
+        kind = one.placement[0]
+        if one in kept and isinstance(kind, Sharded):
+            tensor, rows = one.tensor, kind.rows.size
             per_row = sizes.divide(tensor.num_elements, rows)
             sent = tensor, per_row, Fraction(tensor.dtype.size)
             name = part_of(tensor.node.name)
