@@ -1,7 +1,7 @@
 """Cases of `shared_program`: variables that are sharded over workers.
 
 A case is a run of the parity table, `weights: CASE`, `optimizer: CASE`, or
-`weights in 2: CASE` for two micro-batches, `weights grouped: CASE` for parts in
+`weights in 2: CASE` for two micro-batches (`in 2` of meshes, too), `weights grouped: CASE` for parts in
 each worker; `mesh RxC: CASE` for rows and columns
 of a mesh; `files`; or `int8 base`.
 """
@@ -27,7 +27,8 @@ def run(strategy, name, files):
         from tests.parity.meshes import both_divided
 
         shape = tuple(map(int, setting.split()[1].split("x")))
-        made = strategy(distribution=both_divided(shape))
+        parts = 2 if setting.endswith("in 2") else 1
+        made = strategy(distribution=both_divided(shape), micro_batches=parts)
         return parity_program.run(lambda: made, name, files)
     shard, *others = setting.split()
     strategy = strategy(

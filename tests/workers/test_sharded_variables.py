@@ -40,12 +40,16 @@ MESHES = [
     (2, 2, "mesh 2x2: clipnorm of sparse gradients"),
     (2, 2, "mesh 2x2: run eagerly"),
     (2, 2, "mesh 2x2: masked loss per token"),
+    (2, 2, "mesh 2x2 in 2: batch normalisation"),
+    (2, 2, "mesh 2x2 in 2: clipnorm of sparse gradients"),
+    (4, 1, "mesh 2x2 in 2: uneven last batch"),
     (2, 2, "weights grouped: clipnorm of sparse gradients"),
     (2, 2, "weights grouped: global clipnorm"),
     (2, 2, "weights grouped: run eagerly"),
     (2, 2, "weights grouped in 2: masked loss per token"),
 ]
-"""Workers, devices of each, and a run: rows between workers, columns inside."""
+"""Workers, devices of each, and a run: rows between workers, columns inside where
+a worker has several devices."""
 
 FILES = [
     pytest.param(

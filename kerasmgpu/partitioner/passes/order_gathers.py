@@ -112,7 +112,9 @@ def _order(program: Lowered) -> None:
             if other.last < one.first
         ]
         one.gather.after = ()
-        if not before:
+        # What is gathered once, before all turns, can't wait for what takes them.
+        is_before_turns = program.phases and not one.gather.in_turns
+        if not before or is_before_turns:
             continue
         last = max(before, key=lambda other: other.last)
         consumers = [program.instructions[use] for use in last.uses]
