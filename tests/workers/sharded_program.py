@@ -1,9 +1,8 @@
 """Cases of `shared_program`: variables that are sharded over workers.
 
-A case is a run of the parity table, `weights: CASE`, `optimizer: CASE`, or
-`weights in 2: CASE` for two micro-batches (`in 2` of meshes, too), `weights grouped: CASE` for parts in
-each worker; `mesh RxC: CASE` for rows and columns
-of a mesh; `files`; or `int8 base`.
+A case is a run of the parity table, `weights: CASE`, `optimizer: CASE`, `weights
+grouped: CASE` for parts in each worker, or `mesh RxC: CASE` for rows and columns
+of a mesh, each with `in 2` for two micro-batches; `files`; or `int8 base`.
 """
 
 import time
