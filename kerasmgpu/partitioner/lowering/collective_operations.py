@@ -181,10 +181,10 @@ class Collectives(Replicas):
         while (outer := build.whole or build.parent) is not None:
             build = outer
         mesh = build.program.mesh
-        if mesh.has_lines_of_other_workers:
-            elements = None  # Their parts along other axes differ.
         recorded = build.keep("collectives", list)
-        recorded.append((members, merge, elements, dtype.name))
+        # Workers of other lines have other parts, and send no empty ones.
+        if axis is None or not mesh.has_lines_of_other_workers:
+            recorded.append((members, merge, elements, dtype.name))
         groups = build.keep(
             ("groups", members, axis),
             lambda: (
