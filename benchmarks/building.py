@@ -127,6 +127,12 @@ def in_job(arguments):
     if arguments.limit:
         most = int((mebibytes("VmData") + arguments.limit) * 2**20)
         resource.setrlimit(resource.RLIMIT_DATA, (most, no_limit[1]))
+    else:
+        with strategy.scope(), meter.stage("load_model"):
+            path = folder / "job-4" / "trained.keras"
+            model = keras.saving.load_model(path)
+        del model
+        gc.collect()
     checkpoint = Checkpoint(
         folder / "checkpoints", sharded=True, asynchronous=False
     )
@@ -156,7 +162,7 @@ def in_job(arguments):
             model.save(own / "trained.keras")
         del model, checkpoint
         gc.collect()
-        with strategy.scope(), meter.stage("load_model"):
+        with strategy.scope(), meter.stage("load_model, after training"):
             model = keras.saving.load_model(own / "trained.keras")
         resource.setrlimit(resource.RLIMIT_DATA, no_limit)
         save("loaded model")  # To be compared.

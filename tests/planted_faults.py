@@ -531,6 +531,28 @@ FAULTS = {
         '"sqrt": float,',
         "tests/test_replica_arithmetic.py",
     ),
+    # building and loading
+    "unshifted_draw": Fault(
+        "each part of a variable is drawn as the first one",
+        "partitioner/runtime/initial_values.py",
+        "counter = (counter + first // group * step) % (1 << 128)",
+        "counter = (counter + first // group * 0) % (1 << 128)",
+        "tests/partitioner/test_initial_values.py",
+    ),
+    "own_seed": Fault(
+        "a worker draws its parts from its own seed",
+        "partitioner/runtime/one_device.py",
+        "return value.of(tf.convert_to_tensor(given))",
+        "return value",
+        "tests/workers/test_building.py",
+    ),
+    "file_in_memory": Fault(
+        "the file of a model is held in memory",
+        "_keras/stored_weights.py",
+        "raise _ReadInPlaceError",
+        "return True",
+        "tests/_keras/test_stored_weights.py",
+    ),
     # commands and recipes
     "half_files": Fault(
         "a file that could not be written is left half-written",
