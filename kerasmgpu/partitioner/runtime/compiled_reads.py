@@ -66,6 +66,11 @@ def called_graph() -> FuncGraph | None:
     return _innermost()
 
 
+def is_in_body() -> bool:
+    """Whether the body of a loop or branch is being built."""
+    return any(isinstance(graph, _BODIES) for graph in graphs())
+
+
 def _innermost() -> FuncGraph | None:
     """Returns the innermost graph of a function, no body of a loop or branch."""
     for graph in graphs():
