@@ -196,6 +196,13 @@ FAULTS = {
         "for axis in [group[0].axis] if group else []:",
         "tests/strategies/test_layouts.py",
     ),
+    "outputs_as_planned": Fault(
+        "layouts of outputs are not followed",
+        "partitioner/planning/planner.py",
+        "if axes is not None and not self._has_rows:",
+        "if False:",
+        "tests/strategies/test_layouts.py",
+    ),
     "sum_of_each_group": Fault(
         "each group adds its sum over the rows that all groups have",
         "partitioner/lowering/emission.py",

@@ -5,7 +5,7 @@ TensorFlow backend, where some are missing and others start TensorFlow. They
 do what JAX's do, but for two things. A job is one program: devices are those of
 all its workers, and `num_processes()` is 1, so that Keras does not shard data
 sets, since workers read global batches. And where a tensor is placed is planned
-for the whole step, so `distribute_tensor` checks and moves nothing.
+for the whole step, so `distribute_tensor` marks tensors for it.
 
 Checked on Keras 3.10 and 3.15.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common import global_state
 from keras.src.backend.common.name_scope import current_path
 from keras.src.random.seed_generator import make_default_seed
 from keras.src.utils.rng_utils import get_random_seed
@@ -28,6 +29,7 @@ from keras.src.utils.rng_utils import get_random_seed
 from kerasmgpu.engine import devices
 from kerasmgpu.errors import InputError, checked_integer
 from kerasmgpu.job import cluster
+from kerasmgpu.partitioner.step.constraints import laid_out
 
 Axes = tuple[str | None, ...]
 """Mesh axis of each dimension of a tensor; `None`: not sharded."""
@@ -218,7 +220,11 @@ def initialize(
 
 
 def distribute_tensor(tensor: Any, layout: Any) -> Any:
-    """Checks that tensors have the rank of a layout, and returns them.
+    """Lays out tensors, whose values stay what they are; checks their ranks.
+
+    In a step on a mesh, what a layout divides along an axis of the mesh that
+    doesn't divide rows is divided there, and the rest is whole along it. Eager
+    tensors are returned as they are.
 
     Args:
         tensor: Tensor, or nest of tensors, such as a layer's outputs. NumPy
@@ -238,13 +244,36 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
     )
 
 
+@contextlib.contextmanager
+def asked(distribution: Any) -> Iterator[None]:
+    """Context in which Keras asks a distribution for layouts of outputs.
+
+    Args:
+        distribution: `keras.distribution.Distribution`; `None` for no change.
+    """
+    # Not `set_distribution`: the program goes on in what it has set.
+    name, tracker = "distribution", global_state.GLOBAL_STATE_TRACKER
+    before = getattr(tracker, name, None)
+    if distribution is not None:
+        setattr(tracker, name, distribution)
+    try:
+        yield
+    finally:
+        setattr(tracker, name, before)
+
+
 def _of_rank(tensor: Any, axes: Axes) -> Any:
     if isinstance(tensor, np.ndarray):
         tensor = tf.convert_to_tensor(tensor)
     path = current_path()
     what = f"the output of {path!r}" if path else "the tensor"
     check_rank(axes, getattr(tensor, "shape", None), what)
-    return tensor
+    layouts = getattr(tf.distribute.get_strategy(), "layouts", None)
+    is_traced = isinstance(tensor, tf.Tensor) and hasattr(tensor, "graph")
+    if layouts is None or not is_traced or tf.executing_eagerly():
+        return tensor
+    divided = layouts.axes_of(axes) or (None,) * (len(layouts.axes) or 1)
+    return laid_out(tensor, divided)
 
 
 def check_rank(axes: Axes, shape: Any, what: str) -> None:

@@ -342,7 +342,7 @@ class ExactSteps(_Strategy):
         return Partitioned(
             function,
             self.replicas,
-            self.extended.one_device,
+            self._one_device,
             name,
             jit_compile=jit_compile,
             compute_time=self.compute_time if _trains(function) else None,
@@ -352,6 +352,15 @@ class ExactSteps(_Strategy):
             repeats=self.micro_batches == "auto",
             before_compiling=self._before_compiling,
         )
+
+    @contextlib.contextmanager
+    def _one_device(self) -> Iterator[None]:
+        """Context in which a step is traced as on one device."""
+        with (
+            self.extended.one_device(),
+            _keras.distribution_backend.asked(self.distribution),
+        ):
+            yield
 
     def _before_compiling(
         self, functions: Collection[str], levels: Mapping[str, int] | None

@@ -281,6 +281,43 @@ def trained_with_norms(strategy):
     return [*history.history["loss"], *model.get_weights()]
 
 
+@pytest.mark.parametrize("sets", [True, False], ids=["set", "strategy"])
+def test_outputs_are_laid_out(sets):
+    """Whole columns of a wide layer are gathered: 23 of each row, forward."""
+    weights, sent = [], []
+    for axes in (("batch", None, "model"), ("batch", None, None)):
+        layouts = {"up/kernel": (None, "model"), "up/output": axes}
+        made = mapped((2, 2), layouts)
+        if sets:
+            distribution.set_distribution(made)
+            model = built()
+        else:
+            with kerasmgpu.strategy(distribution=made).scope():
+                model = built()
+        report = kerasmgpu.layout_report(model, (X, Y))
+        model.fit(X, Y, batch_size=ROWS, verbose=0)
+        weights.append(model.get_weights())
+        sent.append(report.along["model"])
+        distribution.set_distribution(None)
+    model = built()
+    model.fit(X, Y, batch_size=ROWS, verbose=0)
+    for found in weights:
+        for one, many in zip(model.get_weights(), found, strict=True):
+            np.testing.assert_allclose(many, one, atol=1e-5)
+    gathered = ROWS * 6 * 23 * 4 // 2 // 2
+    assert sent[1] - sent[0] >= gathered
+
+
+def mapped(shape, layouts):
+    """`ModelParallel` of a mesh of rows and models, with a dictionary's map."""
+    devices = [name.lower() for name in device_names(math.prod(shape))]
+    mesh = distribution.DeviceMesh(shape, ("batch", "model"), devices)
+    made = distribution.LayoutMap(mesh)
+    for key, axes in layouts.items():
+        made[key] = axes
+    return distribution.ModelParallel(layout_map=made, batch_dim_name="batch")
+
+
 def test_variables_are_divided_along_two_axes():
     distribution.set_distribution(both_divide_weights((2, 2)))
     model = built()

@@ -37,6 +37,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.constraints import layout_of
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
 
@@ -190,6 +191,9 @@ class Planner:
         known = record(node.type)
         if known.control is not None:
             return known.control(node, kinds, self)
+        axes = layout_of(node)
+        if axes is not None and not self._has_rows:
+            return _as_laid_out(node, kinds, axes[self._axis], self._axis)
         # In loops and branches micro-batches don't take turns; in the branches
         # of sparse optimizers' updates the rows are needed whole anyway.
         if node in self._outer:
@@ -572,6 +576,29 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
                     if tensor.shape == made.shape:
                         found.setdefault(tensor, found[made])
     return found
+
+
+def _as_laid_out(
+    node: Node, kinds: Sequence[Kind], axis: int | None, over: int
+) -> Plan:
+    """Plans a tensor that the program lays out along an axis of the mesh.
+
+    Args:
+        node: The mark; see `step/constraints.py`.
+        kinds: The kind of its input.
+        axis: The tensor's axis to divide; the tensor is whole for `None`, and
+            where the axis has no fixed size.
+        over: The mesh axis.
+    """
+    (kind,), shape = kinds, node.inputs[0].shape
+    size = None if axis is None or shape is None else shape[axis]
+    want: Kind = REPLICATED
+    if isinstance(kind, Sharded) and kind.axis == axis:
+        want = kind
+    elif axis is not None and isinstance(size, int):
+        rows = Rows(size, are_of_variable=True, over=over)
+        want = Sharded(axis, rows)
+    return Plan((want,), (want,))
 
 
 def _has_rows(kinds: Sequence[Kind]) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from kerasmgpu.partitioner.step.constraints import layout_of
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
 
@@ -68,7 +69,8 @@ def _merged(graph: Graph) -> Graph:
         node.controls = list(
             dict.fromkeys([representative.get(c, c) for c in node.controls])
         )
-        if Trait.PASSES in record(node.type).traits and not node.controls:
+        passes = Trait.PASSES in record(node.type).traits
+        if passes and not node.controls and layout_of(node) is None:
             same.update(zip(node.outputs, node.inputs))
             for passed, tensor in zip(node.outputs, node.inputs):
                 tensor.learn(passed.static)

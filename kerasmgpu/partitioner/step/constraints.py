@@ -1,0 +1,37 @@
+"""Marks tensors of the one-device step that a program lays out on a mesh.
+
+A mark is an `Identity` with an attribute of its own. TensorFlow ignores
+attributes whose names begin with an underscore (2.18 to 2.21), and keeps them.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+
+from kerasmgpu.partitioner.step.graph import Node
+
+_LAYOUT = "_kerasmgpu_layout"
+
+
+def laid_out(tensor: tf.Tensor, axes: Sequence[int | None]) -> tf.Tensor:
+    """Returns a tensor with a mark, in the graph that is being traced.
+
+    Args:
+        tensor: The tensor.
+        axes: For each axis of the mesh, the axis of the tensor that is divided
+            along it, or `None`.
+    """
+    made = tf.identity(tensor, name="layout")
+    value = attr_value_pb2.AttrValue()
+    value.list.i.extend(-1 if axis is None else axis for axis in axes)
+    made.op._set_attr(_LAYOUT, value)
+    return made
+
+
+def layout_of(node: Node) -> list[int | None] | None:
+    """Returns the `axes` of `laid_out`; `None` for a node that is no mark."""
+    axes: list[int] | None = node.attr(_LAYOUT)
+    if axes is None:
+        return None
+    return [None if axis < 0 else axis for axis in axes]
