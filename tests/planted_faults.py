@@ -73,7 +73,7 @@ FAULTS = {
     "part_on_all": Fault(
         "a whole value becomes a part of a sum on every replica",
         "partitioner/lowering/emission.py",
-        "its = [place for place in places if first + place == 0]",
+        "its = [place for place in places if first + place <= last]",
         "its = list(places)",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
@@ -292,8 +292,8 @@ FAULTS = {
     "sums_of_micro_batches": Fault(
         "each micro-batch reads a device's part of a sum",
         "partitioner/passes/lower_micro_batches.py",
-        "if isinstance(one.kind, Partial) or is_of_variable(one.kind):",
-        "if is_of_variable(one.kind):",
+        "if isinstance(kind, Partial) or is_of_variable(kind):",
+        "if is_of_variable(kind):",
         "tests/strategies/test_micro_batches.py",
     ),
     "dead_stores": Fault(
