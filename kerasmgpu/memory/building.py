@@ -48,6 +48,7 @@ def building_bytes(
     copies: int = 1,
     on_cpus: bool = False,
     min_shard_bytes: int = MIN_SHARD_BYTES,
+    groups: int = 1,
 ) -> BuildingBytes:
     """Returns the bytes at the peaks while a model is built and loaded.
 
@@ -58,6 +59,7 @@ def building_bytes(
         copies: Integer, replicas that share a memory.
         on_cpus: Boolean, whether the host's memory is that of the replicas.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
+        groups: See `state_bytes`.
 
     Example:
 
@@ -67,8 +69,8 @@ def building_bytes(
     """
     held = built = on_replica = host = 0
     for one in variables:
-        axes = axes_to_shard(one, shard, num_replicas, min_shard_bytes)
-        part = part_bytes(one, shard, num_replicas, min_shard_bytes)
+        how = one, shard, num_replicas, min_shard_bytes, groups
+        axes, part = axes_to_shard(*how), part_bytes(*how)
         divided = [axis for axis in axes if axis is not None]
         # Copies share the memory of one tensor until they are first updated.
         held += copies * part if divided else part

@@ -154,7 +154,12 @@ def _row(
     copies = num_replicas // num_workers if is_shared else 1
     total = copies * state.total + peak.total
     building = building_bytes(
-        step.variables, division, num_replicas, copies, is_shared
+        step.variables,
+        division,
+        num_replicas,
+        copies,
+        is_shared,
+        groups=groups,
     )
     most = max(total, building.built, building.loaded)
     return {

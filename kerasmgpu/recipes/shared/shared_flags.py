@@ -128,6 +128,13 @@ def define_devices(
         "optimizer's slots, weights too, or embedding tables. Left out: "
         "none. The result is the same.",
     )
+    flag.integer(
+        "shard_over",
+        None,
+        "Consecutive replicas over which --shard divides a variable; each such "
+        "group has all of them. Left out: all replicas.",
+        most=65536,
+    )
     flag.integer_or(
         "auto",
         "micro_batches",
