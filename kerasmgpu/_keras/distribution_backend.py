@@ -22,6 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 from keras.src.backend.common.name_scope import current_path
 from keras.src.random.seed_generator import make_default_seed
 from keras.src.utils.rng_utils import get_random_seed
@@ -273,7 +274,10 @@ def _of_rank(tensor: Any, axes: Axes) -> Any:
     if layouts is None or not is_traced or tf.executing_eagerly():
         return tensor
     divided = layouts.axes_of(axes) or (None,) * (len(layouts.axes) or 1)
-    return laid_out(tensor, divided)
+    made, mask = laid_out(tensor, divided), get_keras_mask(tensor)
+    if mask is not None:  # A model's outputs have theirs.
+        set_keras_mask(made, mask)
+    return made
 
 
 def check_rank(axes: Axes, shape: Any, what: str) -> None:

@@ -309,6 +309,25 @@ def test_outputs_are_laid_out(sets):
     assert sent[1] - sent[0] > 0.9 * gathered
 
 
+def test_outputs_keep_their_masks():
+    """The loss counts each row's words in front of the padding only."""
+    made = mapped((2, 2), {".*/output": ("batch", None, None)})
+    x, losses = np.where(np.arange(6) < X % 5 + 1, X, 0), []
+    for strategy in (None, kerasmgpu.strategy(distribution=made)):
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            keras.utils.set_random_seed(0)
+            inner = keras.Sequential(
+                [keras.layers.Embedding(13, 4, mask_zero=True)]
+            )
+            outer = [keras.Input((6,)), inner, keras.layers.Dense(13)]
+            model = keras.Sequential(outer)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile("sgd", loss)
+        history = model.fit(x, Y, batch_size=4, shuffle=False, verbose=0)
+        losses.append(history.history["loss"][0])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
 def mapped(shape, layouts):
     """`ModelParallel` of a mesh of rows and models, with a dictionary's map."""
     devices = [name.lower() for name in device_names(math.prod(shape))]
