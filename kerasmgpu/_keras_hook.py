@@ -98,15 +98,18 @@ def complete_class(distribution: Any) -> None:
 
     A job is one process for Keras, so there is one shard, and data sets stay
     what they are. Keras 3.16 has no `distribute_dataset`, 3.15 no
-    `num_data_shards`, and 3.10 neither `num_processes` nor `data_shard_id`. A
-    distribution of the user's own needs no `num_model_replicas` for them.
+    `num_data_shards`, and 3.10 to 3.14 neither `num_processes` nor
+    `data_shard_id`; their `distribute_dataset` raises `NotImplementedError`
+    unless a subclass has its own. A distribution of the user's own needs no
+    `num_model_replicas` for them.
 
     Args:
         distribution: The class `Distribution`.
     """
-    if not hasattr(distribution, "num_processes"):
+    is_before_315 = not hasattr(distribution, "num_processes")
+    if is_before_315:
         distribution.num_processes = 1
-    if not hasattr(distribution, "distribute_dataset"):
+    if is_before_315 or not hasattr(distribution, "distribute_dataset"):
         distribution.distribute_dataset = lambda self, dataset: dataset
     for name, number in (("num_data_shards", 1), ("data_shard_id", 0)):
         keras_own = getattr(distribution, name, None)
