@@ -245,25 +245,24 @@ def test_with_strict_keys_that_match_nothing_are_an_error():
 @pytest.mark.parametrize(
     "shape, micro_batches", [((2, 2), 2), ((2, 3), 3), ((2, 2, 2), 2)]
 )
-def test_micro_batches_of_several_axes(shape, micro_batches):
+def test_micro_batches_of_several_axes(shape, micro_batches, float64):
     """All variables are divided along rows and columns; rows are odd."""
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    try:
-        expected = trained_with_norms(None)
-        strategy = kerasmgpu.strategy(
-            distribution=both_divided(shape), micro_batches=micro_batches
-        )
-        assert len(strategy.replicas.mesh.axes) == len(shape)
-        for one, many in zip(expected, trained_with_norms(strategy)):
-            np.testing.assert_allclose(many, one, rtol=0, atol=1e-12)
-    finally:
-        keras.config.set_floatx("float32")
-        keras.config.set_dtype_policy("float32")
+    strategy = kerasmgpu.strategy(
+        distribution=both_divided(shape), micro_batches=micro_batches
+    )
+    assert len(strategy.replicas.mesh.axes) == len(shape)
+    many = trained_with_norms(strategy)
+    for one, other in zip(norms_on_one_device(), many, strict=True):
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-12)
+
+
+@functools.cache
+def norms_on_one_device():
+    return trained_with_norms(None)
 
 
 def trained_with_norms(strategy):
-    """Losses and weights of a model with sums along both axes."""
+    """Losses and float64 weights of a model with sums along both axes."""
     layers = keras.layers
     with strategy.scope() if strategy else contextlib.nullcontext():
         keras.utils.set_random_seed(0)
@@ -300,10 +299,8 @@ def test_outputs_are_laid_out(sets):
         weights.append(model.get_weights())
         sent.append(report.along["model"])
         distribution.set_distribution(None)
-    model = built()
-    model.fit(X, Y, batch_size=ROWS, verbose=0)
     for found in weights:
-        for one, many in zip(model.get_weights(), found, strict=True):
+        for one, many in zip(fitted_weights(), found, strict=True):
             np.testing.assert_allclose(many, one, atol=1e-5)
     gathered = ROWS * 6 * 23 * 4 // 2 // 2
     assert sent[1] - sent[0] > 0.9 * gathered
@@ -326,6 +323,14 @@ def test_outputs_keep_their_masks():
         history = model.fit(x, Y, batch_size=4, shuffle=False, verbose=0)
         losses.append(history.history["loss"][0])
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+@functools.cache
+def fitted_weights():
+    """Those of one device after an epoch."""
+    model = built()
+    model.fit(X, Y, batch_size=ROWS, verbose=0)
+    return model.get_weights()
 
 
 def mapped(shape, layouts):
