@@ -245,6 +245,16 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
     )
 
 
+def output_path(layer: keras.Layer) -> str:
+    """Returns the path by which Keras asks for the layout of a layer's outputs.
+
+    A layer without variables has no `path`, but one where it was called first.
+    """
+    parts = layer._parent_path, layer.name
+    path = layer.path or "/".join(part for part in parts if part)
+    return f"{path}/output"
+
+
 @contextlib.contextmanager
 def asked(distribution: Any) -> Iterator[None]:
     """Context in which Keras asks a distribution for layouts of outputs.

@@ -21,7 +21,7 @@ from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 from kerasmgpu.strategies.auto_layouts import auto_layouts_of
 from kerasmgpu.strategies.exact_steps import ExactSteps
-from kerasmgpu.strategies.found_layout import on_mesh
+from kerasmgpu.strategies.found_layout import named_axes, on_mesh
 from kerasmgpu.strategies.layouts import Distribution, Layouts, layouts_of
 from kerasmgpu.strategies.sharding import Shard
 
@@ -325,7 +325,7 @@ def strategy(
     checked_choice(all_reduce, "all_reduce", ALL_REDUCES)
     layouts: Layouts | None = None
     worker = cluster.from_environment()
-    if mesh is not None and shard is not None and layout is None:
+    if mesh is not None and shard not in (None, "none") and layout is None:
         num_replicas, shard_over = _groups_of(
             mesh, worker, devices or num_replicas or shard_over
         )
@@ -402,13 +402,15 @@ def _groups_of(
         worker: The worker, or `None` in a single process.
         others: Other arguments that say so, which there may not be.
     """
-    sizes = tuple(mesh)
+    sizes = tuple(named_axes(mesh).values())
     num_workers = 1 if worker is None else worker.num_workers
-    if len(sizes) != 2 or math.prod(sizes) % num_workers or others:
+    is_divided = len(sizes) == 2 and sizes[1] > 1
+    if not is_divided or math.prod(sizes) % num_workers or others:
         raise InputError(
-            "With shard, a mesh has two axes, groups and the replicas of each, "
-            "as many on each worker, and is given without num_replicas, devices "
-            f"and shard_over. Received: mesh={mesh!r} for {num_workers} workers"
+            "With shard, a mesh has two axes, groups and the replicas of each (at "
+            "least 2), as many on each worker, and is given without "
+            "num_replicas, devices and shard_over. Received: "
+            f"mesh={mesh!r} for {num_workers} workers"
             + (f", and {others!r}." if others else ".")
         )
     return math.prod(sizes) // num_workers, sizes[1]

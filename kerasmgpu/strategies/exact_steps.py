@@ -201,6 +201,14 @@ class ExactSteps(_Strategy):
                 'shard_over is a number of replicas, or "worker". Received: '
                 f"shard_over={shard_over!r}"
             )
+        if shard_over == "worker" and own == 1:
+            if total == 1:
+                return None  # There is nothing to divide in any case.
+            raise InputError(
+                'shard_over="worker" divides over the replicas of a worker. '
+                f"Received: {total} workers of one replica each; give the "
+                "number of replicas of a group, such as shard_over=2."
+            )
         number = checked_integer(number, "shard_over", 2)
         if total % number or block_of((total // number, number), own) is None:
             raise InputError(

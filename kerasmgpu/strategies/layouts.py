@@ -9,7 +9,11 @@ import numpy as np
 from absl import logging
 
 from kerasmgpu._keras import made_variables
-from kerasmgpu._keras.distribution_backend import Axes, sharding_of
+from kerasmgpu._keras.distribution_backend import (
+    Axes,
+    output_path,
+    sharding_of,
+)
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
@@ -195,7 +199,7 @@ class Layouts(Sharding):
         if layouts is None or self._checked:
             return
         paths = [variable.path for variable in model.variables]
-        paths += [f"{one.path}/output" for one in model._flatten_layers()]
+        paths += map(output_path, model._flatten_layers())
         found = {id(layouts[path]) for path in paths}
         lines = [
             f"the key {key!r} of the layout map matches no variable and no "

@@ -306,6 +306,26 @@ def test_outputs_are_laid_out(sets):
     assert sent[1] - sent[0] > 0.9 * gathered
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_outputs_of_layers_without_variables(is_nested):
+    inner = [
+        keras.layers.Reshape((2, 3), name="shaped"),
+        keras.layers.Flatten(),
+    ]
+    path = "model/inner/shaped" if is_nested else "model/shaped"
+    made = mapped(
+        (2, 2),
+        {f"{path}/output": ("batch", None, None), ".*kernel": ("model", None)},
+    )
+    with kerasmgpu.strategy(distribution=made, strict=True).scope():
+        if is_nested:
+            inner = [keras.Sequential(inner, name="inner")]
+        layers = [keras.Input((6,)), *inner, keras.layers.Dense(4)]
+        model = keras.Sequential(layers, name="model")
+        model.compile("sgd", "mse")
+    model.fit(np.float32(X), np.zeros((ROWS, 4)), verbose=0)
+
+
 def test_outputs_keep_their_masks():
     """The loss counts each row's words in front of the padding only."""
     made = mapped((2, 2), {".*/output": ("batch", None, None)})

@@ -165,8 +165,15 @@ def test_wrong_groups(arguments, message):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"mesh": (2, 2, 2)}, {"mesh": (2, 2), "num_replicas": 4}, {"mesh": (4,)}],
+    [
+        {"mesh": (2, 2, 2)},
+        {"mesh": (2, 2), "num_replicas": 4},
+        {"mesh": (4,)},
+        {"mesh": (4, 1)},
+        {"mesh": (0, 2)},
+        {"mesh": 4},
+    ],
 )
 def test_wrong_meshes_of_groups(arguments):
-    with pytest.raises(InputError, match="a mesh has two axes"):
+    with pytest.raises(InputError, match="mesh (has two|is a|must be)"):
         kerasmgpu.strategy(shard="weights", **arguments)
