@@ -10,6 +10,8 @@ bottleneck. The arithmetic is in `kerasmgpu.plan.step_time`.
 * `published`: published measurements, to check the predictions;
 * `sources`: reads or measures one replica's step;
 * `measuring`: the child process that measures it;
+* `mesh_counting`: the child process that counts a step on a mesh;
+* `mesh_time`: the arithmetic of meshes;
 * `scaling_prediction`: one prediction per number of replicas;
 * `tables`: the table and the plot;
 * `__main__`: the command.

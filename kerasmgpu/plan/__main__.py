@@ -15,7 +15,6 @@ rows), `--global_batch_size` for strong scaling (all share them).
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -30,6 +29,7 @@ from kerasmgpu.errors import (
 from kerasmgpu.memory import device_memory
 from kerasmgpu.plan import published, scaling_prediction, sources, tables
 from kerasmgpu.plan.link_rates import LINKS, link
+from kerasmgpu.plan.mesh_time import predict_mesh
 from kerasmgpu.plan.step_time import ALGORITHMS, Machines, Step
 
 _STEP_FLAGS = {
@@ -42,9 +42,17 @@ _STEP_FLAGS = {
 }
 """Maps a flag to the attribute of `Step` that it sets."""
 
+_NOT_FOR_MESHES = {
+    "batch_size_per_replica": "give --global_batch_size",
+    "bytes": "the step's are counted",
+    "parameters": "the step's are counted",
+    "device_memory": "call kerasmgpu memory --device_memory",
+}
+"""Maps a flag to what to do without it."""
 
-def _step(values: flags.FlagValues) -> tuple[Step, Sequence[str]]:
-    """Returns the `Step` that the flags describe, and notes about it."""
+
+def _step(values: flags.FlagValues) -> sources.Measured:
+    """Returns the step that the flags describe, as `Measured`."""
     given = {
         attribute: values[flag].value
         for flag, attribute in _STEP_FLAGS.items()
@@ -76,7 +84,7 @@ def _step(values: flags.FlagValues) -> tuple[Step, Sequence[str]]:
                 "--batch_size_per_replica or --global_batch_size"
             )
         seconds = checked_number(values.step_seconds, "step_seconds")
-        return Step(batch, seconds, **given), ()
+        return sources.Measured(Step(batch, seconds, **given))
     if values["from"].value is None:
         print(
             f"measuring {values.module} on one replica: {LOADING}",
@@ -100,7 +108,43 @@ def _step(values: flags.FlagValues) -> tuple[Step, Sequence[str]]:
             f"{values['from'].value or values.module}; give --parameters or "
             "--bytes"
         )
-    return sources.with_rows(step, batch or step.rows), measured.notes
+    step = sources.with_rows(step, batch or step.rows)
+    return dataclasses.replace(measured, step=step)
+
+
+def _predict_mesh(
+    values: flags.FlagValues,
+    measured: sources.Measured,
+    machines: Machines,
+    title: str,
+) -> None:
+    """Predicts the step of a program that sets a `keras.distribution`."""
+    for flag, instead in _NOT_FOR_MESHES.items():
+        if values[flag].value is not None:
+            raise InputError(
+                f"--{flag} is not for a program that sets a keras.distribution. "
+                f"Received: --{flag}={values[flag].value}; {instead}"
+            )
+    counts = checked_counts(flag_parsing.counts_of_flag(values.replica_counts))
+    devices = max(counts)
+    axes, share = sources.on_mesh(
+        values.module,
+        measured.step.rows,
+        devices,
+        machines.replicas_per_machine,
+    )
+    notes = [
+        *measured.notes,
+        "the program sets a keras.distribution: of --replica_counts only the "
+        f"largest is used, {devices} devices that it finds",
+    ]
+    scaling_prediction.run_mesh(
+        predict_mesh(measured.step, machines, axes, share),
+        measured.step,
+        title,
+        notes,
+        values.output_dir,
+    )
 
 
 def _machines(values: flags.FlagValues) -> Machines:
@@ -214,7 +258,14 @@ def main(argv: list[str]) -> None:
         reports.require_folder(values.output_dir)
         plots.tell_if_missing()
     machines = _machines(values)
-    step, notes = _step(values)
+    measured = _step(values)
+    title = (
+        f"{values.replicas_per_machine} replicas per machine, "
+        f"{values.link} inside, {values.link_between} between"
+    )
+    if measured.sets_distribution:
+        _predict_mesh(values, measured, machines, title)
+        return
     if values.device_memory is not None:
         device_memory.parse(values.device_memory)  # Raises now.
         if values.module is None:
@@ -226,14 +277,13 @@ def main(argv: list[str]) -> None:
             f"tracing {values.module}: {LOADING}", file=sys.stderr, flush=True
         )
     scaling_prediction.run(
-        step,
+        measured.step,
         machines,
         replica_counts=flag_parsing.counts_of_flag(values.replica_counts),
         global_batch_size=values.global_batch_size,
         worth=values.worth,
-        title=f"{values.replicas_per_machine} replicas per machine, "
-        f"{values.link} inside, {values.link_between} between",
-        notes=notes,
+        title=title,
+        notes=measured.notes,
         output_dir=values.output_dir,
         module=values.device_memory and values.module,
         device_memory=values.device_memory,

@@ -11,6 +11,7 @@ from typing import Any
 from kerasmgpu.atomic_files import write_text
 from kerasmgpu.errors import checked_counts, checked_number
 from kerasmgpu.plan import fitting, tables
+from kerasmgpu.plan.mesh_time import MeshPrediction
 from kerasmgpu.plan.step_time import Machines, Step, last_that_helps, predict
 
 REPLICA_COUNTS = tuple(2**power for power in range(1, 11))
@@ -55,11 +56,9 @@ def plan(
         predict(step, machines, count, global_batch_size) for count in counts
     ]
     last = last_that_helps(predictions, checked_number(worth, "worth"))
-    facts = dataclasses.asdict(step)
     return {
         "scaling": "weak" if global_batch_size is None else "strong",
-        # JSON has no infinity.
-        "step": {k: None if v == math.inf else v for k, v in facts.items()},
+        "step": _facts(step),
         "predictions": [dataclasses.asdict(row) for row in predictions],
         "last_that_helps": last,
         "verdict": tables.verdict(predictions, last, worth),
@@ -109,9 +108,54 @@ def run(
         report["verdict"] += f" {text}"
     tables.print_plan(report)
     if output_dir is not None:
-        folder = pathlib.Path(output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(report, indent=1) + "\n"
-        write_text(folder / "plan.json", text)
-        tables.draw(report, folder / "plan.png")
+        tables.draw(report, _written(report, output_dir) / "plan.png")
     return report
+
+
+def run_mesh(
+    prediction: MeshPrediction,
+    step: Step,
+    title: str = "",
+    notes: Sequence[str] = (),
+    output_dir: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Prints the prediction for a mesh, and writes `plan.json`.
+
+    Args:
+        prediction: `mesh_time.MeshPrediction`.
+        step: `step_time.Step` of one device.
+        title: See `run`.
+        notes: See `run`.
+        output_dir: See `run`; there is no plot.
+
+    Returns:
+        JSON-serialisable dictionary of `scaling`, `step`, `predictions` (one
+        dictionary of `MeshPrediction`), `title` and `notes`.
+    """
+    report = {
+        "scaling": "strong",
+        "step": _facts(step),
+        "predictions": [dataclasses.asdict(prediction)],
+        "title": title,
+        "notes": list(notes),
+    }
+    tables.print_mesh(report)
+    if output_dir is not None:
+        _written(report, output_dir)
+    return report
+
+
+def _facts(step: Step) -> dict[str, Any]:
+    """Returns the attributes of a step; JSON has no infinity."""
+    facts = dataclasses.asdict(step)
+    return {k: None if v == math.inf else v for k, v in facts.items()}
+
+
+def _written(
+    report: dict[str, Any], output_dir: str | os.PathLike[str]
+) -> pathlib.Path:
+    """Writes `plan.json`; returns its folder."""
+    folder = pathlib.Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "plan.json", json.dumps(report, indent=1) + "\n")
+    return folder

@@ -8,8 +8,9 @@ import pathlib
 import tempfile
 from typing import Any
 
-from kerasmgpu.commands import child_processes, references
+from kerasmgpu.commands import child_processes, references, tracing_process
 from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.plan.mesh_time import MeshAxis
 from kerasmgpu.plan.step_time import Step
 
 BYTES_PER_PARAMETER = 4
@@ -21,10 +22,11 @@ _WAITING = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A step, and notes on how it was measured."""
+    """A step, notes on how it was measured, and whether it is for a mesh."""
 
     step: Step
     notes: tuple[str, ...] = ()
+    sets_distribution: bool = False
 
 
 def from_file(
@@ -182,7 +184,7 @@ def from_module(
         steps: Integer, steps to measure. Defaults to 20.
         timeout_seconds: Float. Defaults to 600.
         devices: Integer, how many a program with `keras.distribution` finds.
-            Its step is measured on one, without its mesh.
+            Its step is measured on one; see `on_mesh`.
 
     Returns:
         `Measured`.
@@ -203,18 +205,12 @@ def from_module(
             checked_number(timeout_seconds, "timeout_seconds"),
         )
     notes = [f"measured on {result['device']}, {job['steps']} steps"]
-    if result["mesh"] is not None:
-        notes.append(
-            "the program sets a keras.distribution, which is not predicted: "
-            "these are figures of DataParallel, which divides the rows by all "
-            "devices and sums each gradient once. kerasmgpu memory tells what "
-            "a device of the mesh holds, kerasmgpu.layout_report what it sends"
-        )
+    is_mesh = result["sets_distribution"]
     if result["on_cpu"]:
         notes.append(
             "no GPU: compute is the CPU's, and host time, which can't be "
             "measured separately there, is left out; to predict for GPUs, "
-            "give --step_seconds of one"
+            + ("measure on one" if is_mesh else "give --step_seconds of one")
         )
     step = Step(
         rows=result["rows"],
@@ -223,7 +219,46 @@ def from_module(
         host_seconds=0.0 if result["on_cpu"] else result["host_seconds"],
         input_rows_per_second=result["input_rows_per_second"],
     )
-    return Measured(step, tuple(notes))
+    return Measured(step, tuple(notes), is_mesh)
+
+
+def on_mesh(
+    build: str,
+    rows: int,
+    devices: int,
+    replicas_per_machine: int,
+    timeout_seconds: float = 600,
+) -> tuple[list[MeshAxis], float]:
+    """Counts the step on the mesh that a program sets, in a child process.
+
+    Args:
+        build: String, see `from_module`.
+        rows: Integer, rows of a global batch.
+        devices: Integer, how many the program finds; they needn't exist.
+        replicas_per_machine: Integer.
+        timeout_seconds: Float. Defaults to 600.
+
+    Returns:
+        `(axes, compute_share)`, see `mesh_time.predict_mesh`.
+
+    Raises:
+        InputError: If the step can't be traced.
+    """
+    result = tracing_process.run(
+        "kerasmgpu.plan.mesh_counting",
+        "plan.sources.on_mesh",
+        build,
+        None,
+        global_batch_size=rows,
+        timeout_seconds=timeout_seconds,
+        show=True,
+        devices=devices,
+        replicas_per_machine=replicas_per_machine,
+        device_type="GPU",
+        flag="--replica_counts",
+    )
+    axes = [MeshAxis(**axis) for axis in result["axes"]]
+    return axes, result["compute_share"]
 
 
 def with_rows(step: Step, rows: int) -> Step:

@@ -49,6 +49,44 @@ def print_plan(report: dict[str, Any]) -> None:
     reports.say(console, report["verdict"])
 
 
+def print_mesh(report: dict[str, Any]) -> None:
+    """Prints the prediction for a mesh.
+
+    Args:
+        report: Dictionary, as `scaling_prediction.run_mesh` returns it.
+    """
+    console = reports.console()
+    (row,) = report["predictions"]
+    times = {
+        "compute": row["compute_seconds"],
+        "host": row["host_seconds"],
+        "input": row["input_seconds"],
+        **{f"along\n{name}": s for name, s in row["axis_seconds"].items()},
+        "exposed": row["exposed_seconds"],
+        "step": row["step_seconds"],
+    }
+    table = reports.table(
+        f"mesh of keras.distribution, {report['title']}",
+        "mesh",
+        right=(
+            "global\nbatch",
+            *(f"{name}\nms" for name in times),
+            "speed-up",
+        ),
+    )
+    table.add_column("bottleneck")
+    table.add_row(
+        ", ".join(f"{name} {size}" for name, size in row["mesh"].items()),
+        f"{row['global_batch_size']:,}",
+        *(f"{seconds * 1000:.1f}" for seconds in times.values()),
+        f"{row['speed_up']:.2f}",
+        row["limit"],
+    )
+    console.print(table)
+    for note in report["notes"]:
+        reports.say(console, f"note: {note}")
+
+
 def _memory(fit: dict[str, Any]) -> list[str]:
     """Returns the cells of a result of `fitting.fits`."""
     setting = fit["fits_with"]

@@ -9,6 +9,7 @@ from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError
 from kerasmgpu.plan import measuring, sources
 from kerasmgpu.plan.step_time import Step
+from tests import console
 
 PROGRAM = """
 import time
@@ -178,10 +179,11 @@ def test_data_may_be_a_list_of_arrays(tmp_path):
     result = measuring.main(job)
     # Batches of 32 rows, as those of `fit`.
     assert result["rows"] == 32
-    assert result["mesh"] is None
+    assert not result["sets_distribution"]
 
 
-def test_a_mesh_is_ignored_and_noted(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_a_mesh_is_counted(tmp_path, monkeypatch):
     path = tmp_path / "on_a_mesh.py"
     distribution = """
 from keras import distribution
@@ -190,24 +192,48 @@ mesh = distribution.DeviceMesh(
     (2, len(distribution.list_devices()) // 2), ("batch", "model")
 )
 layouts = distribution.LayoutMap(mesh)
-layouts[".*kernel"] = ("batch", "model")
+layouts[".*kernel"] = (None, "model")
 distribution.set_distribution(
     distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
 )
 """
-    arrays = "np.ones((40, 3)), np.ones((40, 2))"
+    arrays = "np.ones((40, 3)), np.ones((40, 6))"
     path.write_text(
-        PROGRAM.partition("def data")[0]
+        PROGRAM.partition("def data")[0].replace("Dense(2)", "Dense(6)")
         + f"def data(): return {arrays}\n{distribution}"
     )
+
+    def run(*more):
+        return console.run(
+            "plan",
+            f"--module={path}:build",
+            "--steps=2",
+            "--global_batch_size=40",
+            "--replica_counts=2,6",
+            f"--output_dir={tmp_path}",
+            *more,
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "plan.json").read_text())
+    (row,) = report["predictions"]
+    assert row["mesh"] == {"batch": 2, "model": 3}
+    # Rows by 2, columns by 3: a device has a sixth of the product.
+    step = report["step"]["compute_seconds"]
+    assert row["compute_seconds"] == pytest.approx(step / 6)
+    assert "bottleneck" in done.stdout and "largest is used" in done.stdout
+    axes, share = sources.on_mesh(f"{path}:build", 40, 6, 8)
+    assert share == pytest.approx(1 / 6)
+    rows, _ = axes
+    # A device sums its 3 * 2 elements of the kernel's gradient, the bias's and
+    # the loss's: each of two devices sends as many bytes.
+    assert rows.divides_rows and 4 * (6 + 2) <= rows.sent_bytes <= 4 * (6 + 10)
 
     def run_job(child, job, *_):
         return measuring.main(job)
 
     monkeypatch.setattr(child_processes, "run_job", run_job)
-    measured = sources.from_module(f"{path}:build", 2, devices=6)
-    assert measured.step.reduced_bytes == 4 * (3 * 2 + 2)
-    assert any("not predicted" in note for note in measured.notes)
     with pytest.raises(InputError, match="3 devices of --replica_counts"):
         sources.from_module(f"{path}:build", 2, devices=3)
 
