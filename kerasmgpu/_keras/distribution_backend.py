@@ -279,7 +279,9 @@ def _of_rank(tensor: Any, axes: Axes) -> Any:
     path = current_path()
     what = f"the output of {path!r}" if path else "the tensor"
     check_rank(axes, getattr(tensor, "shape", None), what)
-    layouts = getattr(tf.distribute.get_strategy(), "layouts", None)
+    strategy = tf.distribute.get_strategy()
+    layouts = getattr(strategy, "layouts", None)
+    layouts = layouts or getattr(strategy, "noted_layouts", None)
     is_traced = isinstance(tensor, tf.Tensor) and hasattr(tensor, "graph")
     if layouts is None or not is_traced or tf.executing_eagerly():
         return tensor

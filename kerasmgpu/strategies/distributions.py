@@ -15,7 +15,7 @@ import tensorflow as tf
 from kerasmgpu._keras.distribution_backend import imagined_devices
 from kerasmgpu.engine import entered
 from kerasmgpu.errors import InputError
-from kerasmgpu.strategies.layouts import ABSTRACT, Distribution
+from kerasmgpu.strategies.layouts import ABSTRACT, Distribution, Layouts
 
 _ATTRIBUTE = "_kerasmgpu_strategy"
 """Attribute of a distribution that holds its strategy."""
@@ -87,6 +87,10 @@ class Note:
         """Notes what the program sets; `None`: its end."""
         if self.strategy is not None:
             self.strategy.distribution = distribution
+            lays_out = distribution is not None
+            self.strategy.noted_layouts = (
+                Layouts(distribution) if lays_out else None
+            )
         if distribution is not None:
             self.distribution = distribution
 

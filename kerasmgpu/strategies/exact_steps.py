@@ -118,6 +118,9 @@ class ExactSteps(_Strategy):
     layouts: Layouts | None = None
     """How it does; `None` without one."""
 
+    noted_layouts: Layouts | None = None
+    """How a distribution does that a command only noted, and that is predicted."""
+
     compute_time: ComputeTime | None = None
 
     reduced_bytes_per_step: int | None = None

@@ -11,6 +11,7 @@ from kerasmgpu.memory import counting, memory
 from kerasmgpu.memory.state_bytes import state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
+from kerasmgpu.partitioner.step.constraints import layout_of
 from kerasmgpu.strategies.distributions import noted
 from kerasmgpu.strategies.layouts import Layouts
 from tests.devices import device_names
@@ -134,6 +135,17 @@ def test_a_device_holds_what_it_holds_in_training(replicas, rows_axis):
     assert peak.batch == ROWS // 2 * UNITS * 4
     whole = step_peak(step, 4, layouts, device_type="CPU")
     assert whole.batch == 2 * ROWS * UNITS * 4
+
+
+def test_layouts_of_outputs_are_predicted(replicas):
+    """The traced step has the mark that the planner follows in training."""
+    made = distribution("batch", device_names(4))
+    made._layout_map[".*up/output"] = ("batch", None)
+    step, _ = traced(replicas(2), made)
+    nodes = step.program.trace.graph.nodes
+    marks = [axes for node in nodes if (axes := layout_of(node))]
+    assert marks == [[0, None]]
+    assert step_peak(step, 4, Layouts(made)).activations > 0
 
 
 def test_micro_batches_need_rows(replicas):
