@@ -12,7 +12,6 @@ from kerasmgpu._keras import fit, step_hooks
 from kerasmgpu._keras.checked_steps import CHECK_OF_PARTS, CheckedStep
 from kerasmgpu.callbacks import finite_search
 from kerasmgpu.callbacks.kept_batches import KeptBatches
-from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 
@@ -161,8 +160,6 @@ class _Checks(step_hooks.StepHook):
     def _explained(self, error: str) -> str:
         """Returns the message about a step that failed.
 
-        Copies the failed replica's weights to all (`_use_copy`).
-
         Args:
             error: TensorFlow's message, which names the failed node.
         """
@@ -184,7 +181,6 @@ class _Checks(step_hooks.StepHook):
         local = self._strategy.num_replicas_in_sync // num_workers
         index = workers.index(self._strategy)
         on = f"worker {index}, " if num_workers > 1 else ""
-        self._use_copy(replica)
         what = self._searched(number)
         return (
             f"The loss is not finite: {where}, {on}replica "
@@ -225,15 +221,3 @@ class _Checks(step_hooks.StepHook):
             "without a value that isn't: it comes from random operations such "
             "as dropout, or from the order of sums"
         )
-
-    def _use_copy(self, replica: int) -> None:
-        """Copies the weights of the replica that failed to all replicas.
-
-        Other replicas may have been updated before the step failed.
-        """
-        if not is_ours(self._strategy):
-            return
-        for variable in self.model.trainable_variables:
-            copies = getattr(variable.value, "values", ())
-            for copy in copies:
-                copy.assign(copies[min(replica, len(copies) - 1)])

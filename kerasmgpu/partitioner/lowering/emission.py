@@ -121,6 +121,7 @@ def _on_each(
     names = []
     is_each = operation.runs is ir.Runs.ON_EACH
     build.span = 1 if is_each else build.mesh.micro_batches
+    build.is_same = not any(one.is_local for one in operation.outputs)
     for place in range(0, build.mesh.num, build.span):
         build.take_turn(operation, place)
         arguments = [references[place] for references in inputs]
@@ -132,7 +133,7 @@ def _on_each(
             build.note_done(node)
         for references, reference in zip(outputs, made):
             references += [reference] * build.span
-    build.span = 1
+    build.span, build.is_same = 1, False
     build.note_ran(operation, names)
     if operation.runs is ir.Runs.ON_COPIES:
         build.twins.update(dict.fromkeys(names, names))

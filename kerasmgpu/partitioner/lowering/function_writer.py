@@ -13,6 +13,7 @@ from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, PerReplica, Rows
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
+from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.partitioner.step.references import Reference
 
 References = Sequence[Reference] | OnEachPlace
@@ -78,6 +79,7 @@ class Function(OperationWriter):
         captures: `{id: (tensor, reference)}` of captured eager tensors.
         span: For how many consecutive places a node that is written now runs,
             from its own place on: 1 if each replica or micro-batch has its own.
+        is_same: Whether the node written now gives all replicas one value.
         outputs: References to what it returns; set when all is written.
         places: The places of a line's replicas, if places are counted along a
             line of the mesh; see `building.Build.on_line`.
@@ -113,6 +115,7 @@ class Function(OperationWriter):
         self._batch: Reference | None = None
         self._required: list[str] = []
         self.span = 1
+        self.is_same = False
         self.outputs: list[str] = []
         self.places: Sequence[int] | None = None
         self.line: tuple[int | None, int] = (None, 0)
@@ -305,12 +308,20 @@ class Function(OperationWriter):
     def controls(self, node: Node, place: int) -> list[str]:
         """Returns the names of the control inputs of a node at a place.
 
-        If the node waits for the batch, `started` is among them.
+        If the node waits for the batch, `started` is among them. A value that
+        is the same on all replicas waits for the checks of all: what is
+        computed from it on one replica, others assign.
         """
         names: list[str] = []
         for control in node.controls:
             done = self._done.get(control, ())
-            if len(done) == self._num_places and place != HOST:
+            of_all = (
+                place == HOST
+                or self.span == self.mesh.num
+                or self.is_same
+                and Trait.CHECKS in record(control.type).traits
+            )
+            if len(done) == self._num_places and not of_all:
                 first = self._place(place)
                 names += done[first : first + self.span]
             else:

@@ -80,7 +80,12 @@ operation(
 operation(
     "CheckNumericsV2",
     axes=elementwise,
-    traits={Trait.CHEAP, Trait.NO_RANDOM_STATE, Trait.ELEMENTWISE},
+    traits={
+        Trait.CHEAP,
+        Trait.CHECKS,
+        Trait.ELEMENTWISE,
+        Trait.NO_RANDOM_STATE,
+    },
 )
 
 operation(

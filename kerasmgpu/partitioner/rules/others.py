@@ -4,7 +4,10 @@ from kerasmgpu.partitioner.step.records import Trait, operation
 
 operation("PartitionedCall", "StatefulPartitionedCall", traits={Trait.CALLS})
 
-operation("Assert", traits={Trait.NO_RANDOM_STATE, Trait.NO_STATE})
+operation(
+    "Assert",
+    traits={Trait.CHECKS, Trait.NO_RANDOM_STATE, Trait.NO_STATE},
+)
 
 operation(
     "DynamicPartition",
