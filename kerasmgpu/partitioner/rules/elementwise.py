@@ -1,7 +1,8 @@
 """Elementwise operations, with broadcasting."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from kerasmgpu.partitioner.rules import integers, lists
 from kerasmgpu.partitioner.rules.kinds import PARTIAL, REPLICATED, Kind, Partial
@@ -36,7 +37,15 @@ def elementwise(node: Node) -> Axes | None:
     )
 
 
-operation(
+def _elementwise(
+    *types: str, traits: Collection[Trait] = (), **rules: Any
+) -> None:
+    """Declares elementwise operations: all of them are cheap."""
+    traits = {Trait.CHEAP, Trait.ELEMENTWISE, *traits}
+    operation(*types, axes=elementwise, traits=traits, **rules)
+
+
+_elementwise(
     *"""
 Abs Acos Acosh Angle ApproximateEqual AsString Asin Asinh Atan Atan2 Atanh
 BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e
@@ -52,167 +61,82 @@ Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Spence Sqrt Square
 SquaredDifference StaticRegexReplace StringJoin StringLength StringLower
 StringStrip StringToHashBucket StringToHashBucketFast StringToHashBucketStrong
 StringToNumber StringUpper Tan Tanh TruncateMod Xdivy Xlog1py Xlogy Zeta
-""".split(),
-    axes=elementwise,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+""".split()
 )
 
-operation(
-    "Cast",
-    axes=elementwise,
-    value=integers.same,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.KEEPS_NUMBERS},
-)
+_elementwise("Cast", value=integers.same, traits={Trait.KEEPS_NUMBERS})
 
-operation(
+_elementwise(
     "CheckNumerics",
-    axes=elementwise,
     # XLA would drop it.
-    traits={
-        Trait.CHEAP,
-        Trait.CHECKS,
-        Trait.ELEMENTWISE,
-        Trait.NO_RANDOM_STATE,
-        Trait.OUTSIDE_XLA,
-    },
+    traits={Trait.CHECKS, Trait.NO_RANDOM_STATE, Trait.OUTSIDE_XLA},
 )
 
-operation(
-    "CheckNumericsV2",
-    axes=elementwise,
-    traits={
-        Trait.CHEAP,
-        Trait.CHECKS,
-        Trait.ELEMENTWISE,
-        Trait.NO_RANDOM_STATE,
-    },
-)
+_elementwise("CheckNumericsV2", traits={Trait.CHECKS, Trait.NO_RANDOM_STATE})
 
-operation(
+_elementwise(
     *"""
 Conj Div DivNoNan EluGrad Imag LeakyReluGrad MulNoNan Neg Real Relu6Grad
 ReluGrad SeluGrad SoftplusGrad SoftsignGrad
 """.split(),
-    axes=elementwise,
     linear=(0,),
-    traits={Trait.CHEAP, Trait.ELEMENTWISE},
 )
 
-operation(
+_elementwise(
     "Identity",
-    axes=elementwise,
     value=integers.same,
     facts=lists.same_list_facts,
     linear=(0,),
-    traits={
-        Trait.CHEAP,
-        Trait.ELEMENTWISE,
-        Trait.KEEPS_NUMBERS,
-        Trait.OF_LISTS,
-        Trait.PASSES,
-    },
+    traits={Trait.KEEPS_NUMBERS, Trait.OF_LISTS, Trait.PASSES},
 )
 
-operation(
+_elementwise(
     "PreventGradient",
     "StopGradient",
-    axes=elementwise,
     value=integers.same,
     linear=(0,),
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.KEEPS_NUMBERS, Trait.PASSES},
+    traits={Trait.KEEPS_NUMBERS, Trait.PASSES},
 )
 
-operation(
-    "Snapshot",
-    axes=elementwise,
-    linear=(0,),
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.PASSES},
+_elementwise("Snapshot", linear=(0,), traits={Trait.PASSES})
+
+_elementwise(
+    "Add", "AddV2", "Sub", value=integers.arithmetic, traits={Trait.ADDITIVE}
 )
 
-operation(
-    "Add",
-    "AddV2",
-    "Sub",
-    axes=elementwise,
-    value=integers.arithmetic,
-    traits={Trait.ADDITIVE, Trait.CHEAP, Trait.ELEMENTWISE},
-)
+_elementwise("FloorDiv", "TruncateDiv", value=integers.quotient)
 
-operation(
-    "FloorDiv",
-    "TruncateDiv",
-    axes=elementwise,
-    value=integers.quotient,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE},
-)
+_elementwise("FloorMod", value=integers.remainder)
 
-operation(
-    "FloorMod",
-    axes=elementwise,
-    value=integers.remainder,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE},
-)
-
-operation(
+_elementwise(
     "InvGrad",
     "ReciprocalGrad",
     "RsqrtGrad",
     "SigmoidGrad",
     "SqrtGrad",
     "TanhGrad",
-    axes=elementwise,
     linear=(1,),
-    traits={Trait.CHEAP, Trait.ELEMENTWISE},
 )
 
-operation(
-    "Maximum",
-    axes=elementwise,
-    value=integers.maximum,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE},
+_elementwise("Maximum", value=integers.maximum)
+
+_elementwise(
+    "Mul", value=integers.arithmetic, linear=(0, 1), traits={Trait.SCALES}
 )
 
-operation(
-    "Mul",
-    axes=elementwise,
-    value=integers.arithmetic,
-    linear=(0, 1),
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.SCALES},
+_elementwise(
+    "RealDiv", value=integers.quotient, linear=(0,), traits={Trait.SCALES}
 )
 
-operation(
-    "RealDiv",
-    axes=elementwise,
-    value=integers.quotient,
-    linear=(0,),
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.SCALES},
+_elementwise("AccumulateNV2", traits={Trait.ADDITIVE})
+
+_elementwise(
+    "AddN", facts=lists.of_lists_facts, traits={Trait.ADDITIVE, Trait.OF_LISTS}
 )
 
-operation(
-    "AccumulateNV2",
-    axes=elementwise,
-    traits={Trait.ADDITIVE, Trait.CHEAP, Trait.ELEMENTWISE},
-)
+_elementwise("IdentityN", traits={Trait.PASSES})
 
-operation(
-    "AddN",
-    axes=elementwise,
-    facts=lists.of_lists_facts,
-    traits={Trait.ADDITIVE, Trait.CHEAP, Trait.ELEMENTWISE, Trait.OF_LISTS},
-)
-
-operation(
-    "IdentityN",
-    axes=elementwise,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.PASSES},
-)
-
-operation(
-    "SelectV2",
-    axes=elementwise,
-    facts=lists.of_lists_facts,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.OF_LISTS},
-)
+_elementwise("SelectV2", facts=lists.of_lists_facts, traits={Trait.OF_LISTS})
 
 
 def _broadcast_shape(shapes: Sequence[Shape]) -> Shape:
@@ -364,26 +288,11 @@ def shape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     return None
 
 
-operation(
-    "Shape",
-    plan=shape,
-    value=integers.shape,
-    traits={Trait.OF_SHAPES},
-)
+operation("Shape", plan=shape, value=integers.shape, traits={Trait.OF_SHAPES})
 
-operation(
-    "Size",
-    plan=shape,
-    value=integers.size,
-    traits={Trait.OF_SHAPES},
-)
+operation("Size", plan=shape, value=integers.size, traits={Trait.OF_SHAPES})
 
-operation(
-    "Rank",
-    plan=shape,
-    value=integers.rank,
-    traits={Trait.OF_SHAPES},
-)
+operation("Rank", plan=shape, value=integers.rank, traits={Trait.OF_SHAPES})
 
 
 def like(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -396,17 +305,11 @@ def like(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     return None
 
 
-operation(
-    "OnesLike",
-    axes=elementwise,
-    plan=like,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE},
-)
+_elementwise("OnesLike", plan=like)
 
-operation(
+_elementwise(
     "ZerosLike",
-    axes=elementwise,
     plan=like,
     facts=lists.zeros_like_facts,
-    traits={Trait.CHEAP, Trait.ELEMENTWISE, Trait.OF_LISTS},
+    traits={Trait.OF_LISTS},
 )
