@@ -71,7 +71,6 @@ def discard_all(folder: str | os.PathLike[str], since: float) -> None:
     """Removes a process's incomplete files in a folder and its subfolders.
 
     Args:
-        folder: Path-like.
         since: Time in seconds since the epoch at which the process started:
             older files are another process's, and stay.
     """

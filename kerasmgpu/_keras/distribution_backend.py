@@ -95,7 +95,6 @@ def imagined_devices(count: int, kind: str) -> Iterator[list[str]]:
     """Context in which `list_devices` lists devices that needn't exist.
 
     Args:
-        count: Integer, their number.
         kind: `"GPU"` or `"CPU"`.
 
     Yields:

@@ -26,7 +26,6 @@ def explained(
 
     Args:
         error: The error of a training step.
-        model: The `keras.Model`.
         feed: The `Feed` of its steps.
     """
     advice: Any = importlib.import_module(_ADVICE)
@@ -45,9 +44,6 @@ def share_in_use(strategy: Any) -> float:
 
     The largest of this process's replicas, 0 to 1; 0 without GPUs, and where a
     GPU's memory is unknown.
-
-    Args:
-        strategy: The strategy.
     """
     names = [name for name in strategy.extended.worker_devices if "GPU" in name]
     advice: Any = importlib.import_module(_ADVICE)

@@ -42,7 +42,6 @@ def apply(
 
     Args:
         original: The unbound method.
-        optimizer: The optimizer.
         grads: The gradients to apply.
         trainable_variables: The variables to update; `None`: the optimizer's.
     """

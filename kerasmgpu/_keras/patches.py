@@ -15,7 +15,6 @@ class Patches:
         """Replaces a method of one object.
 
         Args:
-            owner: The object.
             name: String, the method.
             how: Function to call instead, with the original method and the
                 arguments.

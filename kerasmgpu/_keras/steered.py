@@ -50,9 +50,7 @@ class Steered:
     Where an earlier run has chosen it, they are compiled from the first one on.
 
     Args:
-        model: The model.
         program: `Program` of its step.
-        written: `Written` of it.
         steps: Number of steps of an execution.
 
     Attributes:

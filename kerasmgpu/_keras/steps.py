@@ -76,7 +76,6 @@ class Steps:
     """Runs partitioned steps as a model's `train_function` or `test_function`.
 
     Args:
-        model: The model.
         step: Its bound `train_step` or `test_step`.
 
     Attributes:
@@ -150,9 +149,6 @@ class Steps:
 
         Args:
             feed: The `Feed` of the steps.
-
-        Returns:
-            The `Program` of the step.
         """
         with self._strategy.scope():
             program, _ = self._program(feed, with_logs=True)
@@ -286,11 +282,7 @@ class Steps:
 
 
 class PredictSteps:
-    """Runs partitioned steps as a model's `predict_function`.
-
-    Args:
-        model: The model.
-    """
+    """Runs partitioned steps as a model's `predict_function`."""
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model

@@ -109,7 +109,6 @@ def slots(
     """Yields each variable of the optimizers with its weight, or `None`.
 
     Args:
-        model: `keras.Model`.
         weights: Variables of the model.
     """
     by_name = {one.path.replace("/", "_"): one for one in weights}

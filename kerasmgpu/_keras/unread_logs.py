@@ -136,7 +136,6 @@ def is_unread(
     """Whether no callback reads the logs of the step that runs now.
 
     Args:
-        model: The model.
         steps: The model's `steps.Steps`; logs count as read if Keras calls
             another function, which may read them.
         step: The model's bound `train_step` or `test_step`.

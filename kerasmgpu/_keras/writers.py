@@ -82,7 +82,6 @@ def redirect(
     followers replace those that run on the first worker only.
 
     Args:
-        callbacks: List of `keras.callbacks.Callback`.
         strategy: The strategy of the model.
     """
     if strategy.num_workers == 1:

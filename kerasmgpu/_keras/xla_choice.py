@@ -95,10 +95,6 @@ def uses_xla(model: keras.Model) -> bool:
 def faster(model: keras.Model, seconds: Seconds) -> bool:
     """Chooses whether to use XLA, and logs both medians; collective.
 
-    Args:
-        model: The model.
-        seconds: `Seconds`.
-
     Returns:
         Boolean, whether XLA is faster by a margin (`WORTH`).
     """

@@ -54,7 +54,6 @@ class EventFile:
         They are in the file after `flush` or `close` at the latest.
 
         Args:
-            step: Integer.
             scalars: Dictionary from tags to floats.
             histograms: Dictionary from tags to NumPy arrays of values.
         """

@@ -55,7 +55,6 @@ class JsonLines:
         """Writes dictionaries as lines, all at once; NaN becomes `null`.
 
         Args:
-            *records: The dictionaries.
             sync: Boolean, whether a thread calls fsync: without it, a crash of
                 the machine may lose the lines. Defaults to `True`.
 

@@ -99,9 +99,6 @@ class Measurement(step_hooks.StepHook):
         The first callback creates it, the others join. Call it in
         `on_train_begin`, on all workers; `_keras.install()` must have been
         called before the `fit`, which then removes the measurement.
-
-        Args:
-            callback: The `keras.callbacks.Callback`.
         """
         for hook in step_hooks.hooks_of(callback.model):
             # All callbacks of a `fit` share one `params`; those of a `fit` of

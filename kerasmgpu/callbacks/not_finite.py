@@ -97,7 +97,6 @@ class _Checks(step_hooks.StepHook):
     """Runs checked steps, and explains the one that fails.
 
     Args:
-        model: The `keras.Model`.
         gradients: See `NotFinite`.
     """
 

@@ -66,7 +66,6 @@ def run_job(
         job: JSON-serialisable dictionary; `job.json` in the folder.
         folder: `pathlib.Path`, for the job, its result and `log.txt`, its
             output.
-        timeout_seconds: Float.
         environment: Dictionary of variables to set in it. Default: none.
         watch: Function to call several times a second while it runs; an
             exception kills it. Default: none.
@@ -180,7 +179,6 @@ def run_logged(
     When this process is interrupted, it ends the command.
 
     Args:
-        command: Sequence of strings.
         log: Path of the file; an existing file is replaced.
 
     Returns:

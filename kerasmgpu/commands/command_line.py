@@ -45,7 +45,6 @@ def start(
 
     Args:
         main: Function of the list of arguments left after flag parsing.
-        define_flags: Function of the `absl.flags.FlagValues` to define them in.
         ends_children: Boolean, whether SIGTERM ends the command like Ctrl-C,
             together with its child processes, with exit status 143. Defaults
             to `False`.

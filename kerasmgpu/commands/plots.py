@@ -88,7 +88,6 @@ def count_axis(axes: Any, counts: Iterable[int], label: str) -> None:
     Args:
         axes: `matplotlib.axes.Axes`.
         counts: Sequence of integers, the x values of the plot.
-        label: String, the axis label.
     """
     counts = sorted(set(counts))
     by_factors = all(b >= 1.5 * a for a, b in zip(counts, counts[1:]))

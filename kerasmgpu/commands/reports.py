@@ -15,12 +15,6 @@ _COLUMNS_OF_A_FILE = 140
 def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     """Creates a folder, or accepts an empty one.
 
-    Args:
-        path: String or path-like.
-
-    Returns:
-        `pathlib.Path`.
-
     Raises:
         InputError: If it is a file or a folder that is not empty.
     """

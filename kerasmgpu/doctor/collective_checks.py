@@ -34,8 +34,6 @@ def bandwidths(
     Args:
         collective: `"all_reduce"`, `"all_gather"` or `"reduce_scatter"`.
         size: Integer, bytes of the whole value.
-        seconds: Float.
-        replicas: Integer.
 
     Example:
 

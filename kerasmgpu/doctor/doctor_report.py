@@ -66,7 +66,6 @@ def anonymous(text: str, hosts: Iterable[str] = ()) -> str:
     """Returns text without users, hosts, addresses, home folders and tokens.
 
     Args:
-        text: String.
         hosts: Iterable of further names of hosts.
 
     Example:

@@ -33,7 +33,6 @@ def judge_gpus(
         driver: As `gpu_facts` returns them.
         tensorflow: As the process of `tensorflow_checks` returns them; or
             `{"error": why it failed}`.
-        environment: Dictionary of environment variables.
         log: List of TensorFlow's log lines on GPU libraries.
     """
     seen = tensorflow.get("gpus", [])

@@ -82,7 +82,6 @@ def train(
     """Trains a trial's model, and measures it.
 
     Args:
-        trial: The `Trial`.
         strategy: The `tf.distribute.Strategy`, or `None` for plain Keras.
         folder: `pathlib.Path`, for the run's files.
         start: String, file of the weights to begin with. Default: those that

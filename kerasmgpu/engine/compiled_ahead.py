@@ -21,7 +21,6 @@ def add_command(folder: pathlib.Path, command: str) -> None:
     """Records that a folder was filled ahead.
 
     Args:
-        folder: `pathlib.Path`.
         command: String, the arguments of `kerasmgpu compile`.
     """
     commands = [*(commands_of(folder) or ()), command]

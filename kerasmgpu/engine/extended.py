@@ -101,7 +101,6 @@ class LocalExtended(_QuickCopies, MirroredExtended):
 
     Args:
         strategy: The strategy that this is the `extended` of.
-        devices: Names of the devices.
         cross_device_ops: `tf.distribute.CrossDeviceOps` or `None`.
     """
 

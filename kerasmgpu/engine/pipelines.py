@@ -76,9 +76,6 @@ def making_iterators_matters(dataset: tf.data.Dataset) -> bool:
 
     A `shuffle`'s seeds are drawn when an iterator is made, read or not.
 
-    Args:
-        dataset: `tf.data.Dataset`.
-
     Returns:
         Boolean; `True` if unknown.
     """
@@ -91,9 +88,6 @@ def making_iterators_matters(dataset: tf.data.Dataset) -> bool:
 
 def runs_python(dataset: tf.data.Dataset) -> bool:
     """Whether Python code makes or changes the elements of a data set.
-
-    Args:
-        dataset: `tf.data.Dataset`.
 
     Returns:
         Boolean; `True` if unknown.
@@ -168,9 +162,6 @@ def num_files(dataset: tf.data.Dataset) -> int:
 
     Files opened in a function (`tf.io.read_file` in a `map`) don't count:
     to TensorFlow, such a data set's elements are file names.
-
-    Args:
-        dataset: `tf.data.Dataset`.
 
     Returns:
         Integer; 0 without a reader, or if the data set can't be serialized (a

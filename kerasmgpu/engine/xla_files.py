@@ -100,7 +100,6 @@ class XlaFiles:
         """Copies a file that TensorFlow has written, and leaves a link there.
 
         Args:
-            file: Its path.
             function: Name of the function that it is of; see `function_in`.
         """
         content = file.read_bytes()

@@ -39,11 +39,7 @@ _FOREIGN_SECONDS = 60.0
 
 
 class XlaProcess:
-    """This process's folder, in which TensorFlow keeps what XLA compiles.
-
-    Args:
-        folder: `pathlib.Path` of the folder.
-    """
+    """This process's folder, in which TensorFlow keeps what XLA compiles."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder

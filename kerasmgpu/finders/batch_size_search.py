@@ -35,7 +35,6 @@ def next_size(measured: Sequence[dict[str, Any]], limits: Limits) -> int | None:
 
     Args:
         measured: Sequence of measurements.
-        limits: `Limits`.
     """
     if not measured:
         return limits.low

@@ -11,7 +11,6 @@ def smooth(losses: Sequence[float], smoothing: float) -> list[float]:
     the average is divided by the sum of its weights.
 
     Args:
-        losses: Sequence of floats.
         smoothing: Float from 0 (unchanged), below 1: weight of the past.
 
     Example:

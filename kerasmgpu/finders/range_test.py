@@ -80,7 +80,6 @@ def run(
     """Trains a model with the rates of a test, then restores it.
 
     Args:
-        test: `RangeTest`.
         model: See `find_learning_rate`.
         data: See `find_learning_rate`.
         global_batch_size: See `find_learning_rate`.

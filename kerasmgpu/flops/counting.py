@@ -44,7 +44,6 @@ class _Walk:
         """Collects the products of a graph that runs `times` times a step.
 
         Args:
-            graph: A `Graph`.
             times: Integer or `Size`, how often the graph runs in a step.
             in_backward: Whether it is a body of a node of the backward pass.
             again: Whether it is a body of a node that recomputes.

@@ -84,7 +84,6 @@ class StepFlops:
         time that a step takes.
 
         Args:
-            device: The `Device`.
             rows: Integer, rows of the global batch.
             tensor_float_32: See `Device.peak`.
 

@@ -30,7 +30,6 @@ class Channel:
     An empty object is a heartbeat.
 
     Args:
-        connection: Connected `socket.socket`.
         seconds: Number, time-out of one send or receive.
     """
 
@@ -86,9 +85,6 @@ class Channel:
 
         Args:
             seconds: Number, time-out for the complete message.
-
-        Returns:
-            A dictionary.
 
         Raises:
             TimeoutError: If the message is not complete in time.
@@ -170,7 +166,6 @@ def fields(message: dict[str, Any], /, **kinds: type) -> list[Any]:
     """Returns fields of a received message, after checking their types.
 
     Args:
-        message: Dictionary.
         **kinds: Type of each field, by name.
 
     Returns:

@@ -60,11 +60,7 @@ class Entrance:
         self.close()
 
     def admit(self, connection: socket.socket) -> None:
-        """Starts the thread that authenticates a connection.
-
-        Args:
-            connection: Connected `socket.socket`.
-        """
+        """Starts the thread that authenticates a connection."""
         channel = Channel(connection)
         self._places.acquire()
         self._unknown.add(channel)

@@ -23,7 +23,6 @@ def by_files(
 
     Args:
         dataset: `tf.data.Dataset` of global batches.
-        num_workers: Integer, workers of the job.
         automatic: Boolean, whether `AUTO` may choose files. Defaults to `True`.
 
     Returns:

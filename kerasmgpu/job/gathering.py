@@ -29,7 +29,6 @@ class Gathering:
     A subclass defines what a report says.
 
     Args:
-        num_workers: Integer, workers of the job.
         timeout_seconds: Float, how long to wait for all reports.
         token: String, see `job_token.read`.
 

@@ -39,7 +39,6 @@ def call(channel: Channel, token: str, purpose: str, seconds: float) -> None:
     """Runs the connecting end's part of the handshake.
 
     Args:
-        channel: `channel.Channel`.
         token: String, see `derive`.
         purpose: String, name of the expected peer. It is sent and part of the
             key: a response for one port is invalid for another.

@@ -125,7 +125,6 @@ class _Introductions(gathering.Gathering):
     """The first worker's side.
 
     Args:
-        worker: `cluster.Worker`.
         meeting: `launchers.Meeting`.
         port: Integer, this worker's own port.
         timeout_seconds: See `introduce`.

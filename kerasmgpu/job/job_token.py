@@ -26,9 +26,6 @@ FILE_VARIABLE = "KERASMGPU_JOB_TOKEN_FILE"
 def write(token: str) -> str:
     """Writes a token to a new file that only this user can read.
 
-    Args:
-        token: String.
-
     Returns:
         String, the file's path.
     """

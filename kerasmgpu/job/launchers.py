@@ -33,7 +33,6 @@ class Meeting:
 
     Args:
         launcher: String, its name for messages.
-        num_workers: Integer, processes of the job.
         host: String, name or address of the first worker's machine.
         port: Integer; the first worker listens on one of the ports behind it.
         is_local: Boolean, whether all workers are on this machine.
@@ -115,7 +114,6 @@ def place(
     """Returns this process's rank and the meeting of its job.
 
     Args:
-        environ: Mapping of environment variables.
         complete: Boolean, whether to look for launchers that also told how
             many processes are on this machine, or for the others. Between the
             two come Slurm's variables: `srun` may set ranks for MPI as well.

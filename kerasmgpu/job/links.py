@@ -23,7 +23,6 @@ class Link:
     """One connection between two workers, with heartbeats both ways.
 
     Args:
-        channel: `channel.Channel`.
         on_message: Called with each message, a dictionary.
         on_closed: Called once, with the reason, when the peer is lost. It may
             still call `send`: a hung peer reads the message if it wakes up.

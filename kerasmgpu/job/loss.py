@@ -90,9 +90,6 @@ def state(reason: str) -> str:
 def lost_in(lines: Sequence[str]) -> tuple[int, str] | None:
     """Parses the lost worker and the reason from a worker's output.
 
-    Args:
-        lines: Sequence of strings.
-
     Returns:
         The lost worker's index and the reason; `None` without such a line.
     """

@@ -81,7 +81,6 @@ def timeout_seconds(
     Args:
         given: Number, or `None` for the environment variable that our launcher
             sets (by its flag `--timeout_seconds`); 30 without it.
-        environ: Mapping of environment variables.
 
     Raises:
         InputError: If it is no number above 0.
@@ -219,9 +218,6 @@ def attempts(num_workers: int) -> Attempts:
 
     The first call creates them; all strategies of the process share them, since
     they train one after the other.
-
-    Args:
-        num_workers: Workers of the job.
     """
     if not _attempts:
         watch = _watches[-1]

@@ -18,12 +18,8 @@ def free(count: int, first: int | None = None) -> list[int]:
     at its start, and a restart draws new ports.
 
     Args:
-        count: Integer, number of ports.
         first: Integer, first of `count` consecutive ports to return instead,
             unchecked, for machines with a firewall between them.
-
-    Returns:
-        List of integers.
 
     Raises:
         OSError: If there are not enough free ports.

@@ -136,7 +136,6 @@ class _Claims(gathering.Gathering):
     """The first worker's side of the rendezvous.
 
     Args:
-        worker: `cluster.Worker`.
         timeout_seconds: See `meet`.
         token: See `meet`.
         gpus: See `meet`.

@@ -26,9 +26,6 @@ def addresses_and_index(
     Ports are computed from the ids of job and step and the task's index on its
     node, so that all tasks agree and jobs that share a node rarely collide.
 
-    Args:
-        environ: Mapping of environment variables.
-
     Returns:
         Tuple `(addresses, index)`, a tuple of strings `"host:port"` and an
         integer; `None` for a step of one task, and outside of a step that

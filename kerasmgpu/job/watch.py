@@ -93,7 +93,6 @@ class FirstWorker(_Watch):
     """The first worker's side: receives heartbeats and reports losses.
 
     Args:
-        num_workers: Integer, workers of the job.
         timeout_seconds: Float, silence after which a worker is lost.
         on_lost: Called as `on_lost(worker, reason)` at the first loss, in
             another thread.

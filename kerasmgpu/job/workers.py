@@ -62,7 +62,6 @@ def broadcast_array(
     Args:
         strategy: See `broadcast`.
         array: NumPy array; `None` on workers other than the first.
-        dtype: Its type.
         shape: Its shape; one size may be -1, unknown.
 
     Returns:

@@ -127,7 +127,6 @@ def split(
     The command begins behind `--`, or with the first argument that is no flag.
 
     Args:
-        arguments: List of strings.
         flag_values: `absl.flags.FlagValues` of the launcher.
 
     Raises:

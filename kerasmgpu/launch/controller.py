@@ -26,9 +26,6 @@ _SECONDS_TO_PART = 5.0
 def listen(port: int) -> socket.socket:
     """Returns a socket that listens for other launchers on all interfaces.
 
-    Args:
-        port: Integer.
-
     Raises:
         InputError: If the port is in use.
     """
@@ -46,7 +43,6 @@ class Controller:
     """Serves a `Job` to the launchers.
 
     Args:
-        settings: `settings.Settings`.
         local: Connected `socket.socket` to this machine's launcher.
         listener: Listening `socket.socket`, or `None` on a single machine.
         say: Function of a string, shows it.

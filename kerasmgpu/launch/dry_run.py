@@ -10,11 +10,7 @@ from kerasmgpu.launch.settings import Settings
 
 
 def print_plan(settings: Settings) -> None:
-    """Prints the workers of a job with their machines and devices.
-
-    Args:
-        settings: `settings.Settings`.
-    """
+    """Prints the workers of a job with their machines and devices."""
     table = Table(
         title=f"workers: {sum(h.num_workers for h in settings.hosts)}"
     )

@@ -45,8 +45,6 @@ def write(
 
     Args:
         folder: `pathlib.Path` of the call's folder.
-        function: Function to call.
-        args: Tuple, its positional arguments.
 
     Returns:
         List of strings, the command that each worker must run.
@@ -105,7 +103,6 @@ def results(folder: pathlib.Path, num_workers: int) -> list[Any] | None:
 
     Args:
         folder: `pathlib.Path` of the call's folder.
-        num_workers: Integer.
     """
     paths = [_result(folder, number) for number in range(num_workers)]
     if not all(path.exists() for path in paths):

@@ -50,7 +50,6 @@ class Gpus:
 
         Args:
             place: Integer, the worker's 0-based index on this machine.
-            devices_per_worker: Integer.
 
         Returns:
             Tuple of strings; empty without GPUs.
@@ -72,9 +71,6 @@ def visible(environ: Mapping[str, str]) -> Gpus:
     Args:
         environ: Mapping of environment variables. `CUDA_VISIBLE_DEVICES` is
             used if set; otherwise the output of `nvidia-smi -L`.
-
-    Returns:
-        `Gpus`.
 
     Raises:
         InputError: If `nvidia-smi` exists but fails.

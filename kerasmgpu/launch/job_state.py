@@ -51,7 +51,6 @@ class Job:
 
     Args:
         hosts: Sequence of `addresses.Host`, by rank.
-        policy: `Policy`.
         send: Function of a rank and a message's fields as keywords; sends it
             to that rank's launcher.
         say: Function of a string, shows it on rank 0.

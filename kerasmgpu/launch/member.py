@@ -93,10 +93,7 @@ class Member:
     """Runs this machine's workers until rank 0 sends the result of the job.
 
     Args:
-        settings: `settings.Settings`.
         channel: `channel.Channel` to the controller.
-        workers: `processes.Workers`.
-        recorder: `signals.Recorder`.
         say: Function of a string, shows it.
         environ: Mapping, the environment that workers inherit.
     """
@@ -280,15 +277,10 @@ def worker_environment(
     """Returns the environment of one worker.
 
     Args:
-        settings: `settings.Settings`.
         place: Integer, the worker's index on this machine.
-        worker: `cluster.Worker`.
         run: Integer, number of restarts so far.
         token_file: String, path of the file with this run's token.
         environ: Mapping, the environment that it inherits.
-
-    Returns:
-        Dictionary.
     """
     inherited = {k: v for k, v in environ.items() if k != job_token.VARIABLE}
     return {

@@ -135,7 +135,6 @@ class WorkerOutput:
     Args:
         number: Integer, the worker's index.
         pipe: Binary stream, unbuffered.
-        terminal: `Terminal`.
         log: Path of a file to append to as well, or `None`.
     """
 

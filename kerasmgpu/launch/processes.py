@@ -39,9 +39,7 @@ class Process:
 
     Args:
         number: Integer, the worker's index in the job.
-        command: List of strings.
         environment: Mapping, the worker's complete environment.
-        terminal: `output.Terminal`.
         log: Path to append its output to, or `None`.
     """
 
@@ -108,9 +106,6 @@ class Process:
         Args:
             status: Integer, the worker's exit status; `None`: use the guard's.
             deadline: Number, latest time to wait until, by `time.monotonic`.
-
-        Returns:
-            `Ended`.
         """
         lines = self._output.finish(max(0.1, deadline - time.monotonic()))
         try:
@@ -130,7 +125,6 @@ class Workers:
     """The running workers of this machine.
 
     Args:
-        terminal: `output.Terminal`.
         log_dir: Path of a folder for `worker-N.log`, or `None`.
     """
 

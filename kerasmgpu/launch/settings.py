@@ -27,7 +27,6 @@ class Settings:
         rank: Integer, this machine's index in `hosts`.
         devices: `gpus.Gpus` of this machine.
         devices_per_worker: Integer, number of GPUs of each worker.
-        policy: `job_state.Policy`.
         timeout_seconds: Number, heartbeat time-out of machines and workers.
         port: Integer, where rank 0 listens if there are several machines.
         first_worker_port: Integer, first of the workers' fixed ports, or

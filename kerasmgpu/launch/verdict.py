@@ -61,13 +61,9 @@ def of(
     that worker reported another worker as lost, the culprit is the lost one.
 
     Args:
-        ends: Sequence of `End`, in the order of the exits.
         signal_number: Integer, the signal to a launcher that ended the run.
         lost: Sequence of lost machines: name, and seconds from the start of
             the run to its last message.
-
-    Returns:
-        A `Verdict`.
     """
     by_itself = [e for e in ends if not e.was_asked]
     failed = [e for e in by_itself if e.status not in (0, EXIT_PREEMPTED)]

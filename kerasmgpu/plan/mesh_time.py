@@ -73,7 +73,6 @@ def axis_seconds(axes: Sequence[MeshAxis], machines: Machines) -> list[float]:
     Args:
         axes: Sequence of `MeshAxis`, in the order of the devices: neighbours
             differ along the last axis.
-        machines: `Machines`.
 
     Example:
 
@@ -115,13 +114,9 @@ def predict_mesh(
     Args:
         step: `Step` of one device with the global batch; its `reduced_bytes`
             are not used.
-        machines: `Machines`.
         axes: Sequence of `MeshAxis`, see `axis_seconds`.
         compute_share: Float, a device's FLOPs by those of the whole step, with
             an equal share of the rows.
-
-    Returns:
-        A `MeshPrediction`.
 
     Raises:
         InputError: If the mesh needs several machines and `machines.between`

@@ -98,9 +98,6 @@ def compare(
         horovod_overlap: Float. Defaults to 1.
         dgx_link: Name of the link between the GPUs of the DGX-1. Defaults to
             `"pcie3"`.
-
-    Returns:
-        List of `Row`.
     """
     dgx = Machines(8, inside=link(dgx_link))
     rows = []

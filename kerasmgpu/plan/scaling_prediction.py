@@ -79,7 +79,6 @@ def run(
 
     Args:
         step: `step_time.Step` of one replica.
-        machines: `step_time.Machines`.
         title: String, description of the machines.
         notes: Sequence of strings to print below the table.
         output_dir: String or path-like, folder for `plan.json` and

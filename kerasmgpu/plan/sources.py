@@ -37,13 +37,9 @@ def from_file(
     """Reads a `benchmark.json`, or a file of `ThroughputLogger`.
 
     Args:
-        path: String or path-like.
         workload: String, a workload of the benchmark. Default: its only one.
         contender: String, a contender of the benchmark. Defaults to
             `"kerasmgpu"`.
-
-    Returns:
-        `Measured`.
 
     Raises:
         InputError: If the file can't be read, or has no run on one replica.
@@ -182,12 +178,8 @@ def from_module(
         build: String, `"my_module:build"` or `"file.py:build"`; the function
             and its data are as for `kerasmgpu.verify`.
         steps: Integer, steps to measure. Defaults to 20.
-        timeout_seconds: Float. Defaults to 600.
         devices: Integer, how many a program with `keras.distribution` finds.
             Its step is measured on one; see `on_mesh`.
-
-    Returns:
-        `Measured`.
 
     Raises:
         InputError: If the model can't be trained.
@@ -235,8 +227,6 @@ def on_mesh(
         build: String, see `from_module`.
         rows: Integer, rows of a global batch.
         devices: Integer, how many the program finds; they needn't exist.
-        replicas_per_machine: Integer.
-        timeout_seconds: Float. Defaults to 600.
 
     Returns:
         `(axes, compute_share)`, see `mesh_time.predict_mesh`.

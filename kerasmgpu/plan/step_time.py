@@ -182,7 +182,6 @@ def all_reduce_seconds(
     Args:
         num_bytes: Float, size of one replica's gradients.
         num_replicas: Integer, at least 1.
-        machines: `Machines`.
 
     Raises:
         InputError: If the replicas need several machines and
@@ -217,13 +216,9 @@ def predict(
 
     Args:
         step: `Step` of one replica.
-        machines: `Machines`.
         num_replicas: Integer, at least 1.
         global_batch_size: Integer, rows that all replicas share (strong
             scaling). Default: every replica has `step.rows` (weak scaling).
-
-    Returns:
-        A `Prediction`.
 
     Raises:
         InputError: If a number is invalid.

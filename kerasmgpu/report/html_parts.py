@@ -78,9 +78,7 @@ def bar(
 
     Args:
         color: Integer, see `mark`.
-        name: String.
         parts: Sequence of `(class, share of the width, text, name)`.
-        text: String.
     """
     pieces = "".join(
         f'<i class="{kind}" style="width:{100 * share:.2f}%" '

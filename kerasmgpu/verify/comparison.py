@@ -121,9 +121,6 @@ def compare(
         one: `Outcome` of the reference.
         many: `Outcome` of the other run.
         tolerance: Float. Default: `TOLERANCES` of the model's float type.
-
-    Returns:
-        A `Comparison`.
     """
     if tolerance is None:
         tolerance = TOLERANCES[one.facts["dtype"]]

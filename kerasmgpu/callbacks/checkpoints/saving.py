@@ -49,7 +49,6 @@ class Saver:
     """Writes the checkpoints of a `fit`, one at a time.
 
     Args:
-        folder: `Folder`.
         asynchronous: Boolean, whether a thread writes while training goes on.
     """
 

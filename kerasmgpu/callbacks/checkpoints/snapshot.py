@@ -72,7 +72,6 @@ def take(
 
     Args:
         model: Compiled `keras.Model` in training.
-        progress: `Progress`.
         is_sharded: Boolean, whether each worker copies its parts of sharded
             variables. Otherwise the first worker copies all variables, and the
             others none.

@@ -177,8 +177,6 @@ class StoredArray:
     """A variable's array in files; slicing it reads what the slices need.
 
     Args:
-        shape: Tuple of integers.
-        pieces: List of `Piece`s.
         place: Function that returns the `Placed` of a piece.
         pool: `ThreadPoolExecutor` that reads.
 

@@ -290,7 +290,6 @@ def alike(tensor: Tensor, widens: bool = False) -> Tensor:
     """Returns a new tensor that stands for parts of a tensor.
 
     Args:
-        tensor: The tensor.
         widens: Whether the new one has the type in which parts are added.
     """
     dtype = _summed_type(tensor, widens)

@@ -203,7 +203,6 @@ def values(
     """Returns a value for each tensor.
 
     Args:
-        tensors: The tensors.
         kinds: For each axis of the mesh, the kinds of all tensors.
     """
     return list(map(Value, tensors, zip(*kinds)))

@@ -28,7 +28,6 @@ def graph_text(graph: Graph, plans: Sequence[Plans] = ()) -> str:
     """Returns a graph of the one-device step as text.
 
     Args:
-        graph: The graph.
         plans: Its plans on the axes of the mesh, if they are to be printed.
     """
     return "\n".join(_graph_lines(graph, plans, "")) + "\n"

@@ -169,8 +169,6 @@ def finish(
 
     Args:
         build: `building.Build` of the function, with all its nodes written.
-        name: The function's name.
-        outputs: References to what the function returns.
         dump: See `lower`; `None` for bodies.
     """
     build.outputs = list(outputs)

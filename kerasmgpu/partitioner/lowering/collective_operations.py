@@ -105,7 +105,6 @@ class Collectives(Replicas):
         """All-reduces one value per worker over the workers' hosts.
 
         Args:
-            build: The `Function`.
             reference: This worker's value.
             elements: Number of its elements; `None` for a dynamic shape.
             merge: `"Add"`, `"Max"` or `"Min"`.
@@ -170,12 +169,10 @@ class Collectives(Replicas):
         the enclosing function.
 
         Args:
-            build: The `Function`.
             members: Which take part: `"replicas"` or `"hosts"`.
             merge: What the collective does, such as `"Add"` or `"Gather"`.
             elements: Number of elements of each member's value; `None` for a
                 dynamic shape.
-            dtype: Type of the values.
         """
         axis, line = build.line
         while (outer := build.whole or build.parent) is not None:
@@ -270,10 +267,6 @@ class Collectives(Replicas):
         2.18 to 2.21): such values are sent as int64, and cast back.
 
         Args:
-            build: The `Function`.
-            type: Type of the operation.
-            value: Its input.
-            place: Its place.
             keys: See `next_keys`.
             communication_hint: See `Collectives`.
             **attributes: Attributes besides those of all collectives.

@@ -132,8 +132,6 @@ class CollectiveReplicas(VariableCollectives):
         """Returns two vectors of sizes: of axes before the sharded one, and after.
 
         Args:
-            build: The `Function`.
-            one: The value.
             own: Reference to this worker's rows of it.
         """
         axis, known = one.sharded.axis, one.tensor.shape
@@ -179,8 +177,6 @@ class CollectiveReplicas(VariableCollectives):
         """All-reduces tensors of one type as one vector.
 
         Args:
-            build: The `Function`.
-            tensors: The tensors.
             parts: For each, references to its parts by place; only one if the
                 worker has reduced over its replicas (`reduces_on_host_first`).
             by: See `reduce`.
@@ -264,7 +260,6 @@ class CollectiveReplicas(VariableCollectives):
         """All-reduces one value per replica over all replicas of the job.
 
         Args:
-            build: The `Function`.
             references: The values by replica; only one if the worker has
                 reduced over its replicas (`reduces_on_host_first`).
             merge: `"Add"`, `"Max"` or `"Min"`.

@@ -151,8 +151,6 @@ class _Cluster:
         """Returns the cluster as a function.
 
         Args:
-            writer: Writer of the calling function.
-            nodes: Its nodes.
             values: Its values by reference, as far as it has any.
         """
         written = function_pb2.FunctionDef()
@@ -206,9 +204,7 @@ class _Cluster:
         """Writes the call of the function.
 
         Args:
-            writer: Writer of the calling function.
             function: Name of the cluster's function.
-            key: The cluster's key.
             replacements: Those of all clusters.
         """
         writer.op(

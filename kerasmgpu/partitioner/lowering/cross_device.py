@@ -26,7 +26,6 @@ class CrossDeviceReplicas(Replicas):
 
     Args:
         mesh: Their `mesh.Mesh`; `sums_are_copies` is set here.
-        operations: `tf.distribute.CrossDeviceOps`.
 
     Raises:
         InputError: For `HierarchicalCopyAllReduce` and an odd number of
@@ -77,8 +76,6 @@ class CrossDeviceReplicas(Replicas):
         """Writes the all-reduce of tensors of one type.
 
         Args:
-            build: The `Function`.
-            dtype: Their type.
             shapes: Their static shapes; `None` for an unknown rank.
             parts: For each tensor, references by replica.
 

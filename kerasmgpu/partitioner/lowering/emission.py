@@ -260,7 +260,6 @@ def _rows_passed(
     One number, or one per replica if the input is sharded.
 
     Args:
-        build: The `Build`.
         one: The input; if `symbol.is_entry`, the vector of sizes that holds the
             number, such as a sparse tensor's dense shape.
         symbol: The symbol of the number of rows.

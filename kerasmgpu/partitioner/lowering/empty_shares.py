@@ -40,11 +40,7 @@ def write(
 
     Args:
         plans: Its plan on each axis of the mesh.
-        build: The function that is written.
-        node: The node.
         plan: Unused: one of `plans`.
-        place: The replica's place.
-        inputs: References to the node's inputs.
     """
     plans = [one for one in plans if one.is_local]
     prefix, controls = f"replica_{place}/", build.controls(node, place)
@@ -123,12 +119,8 @@ def _padded(
     """Adds the padding row to a sharded input, or to the rows in local sizes.
 
     Args:
-        writer: `Writer` of the function.
-        tensor: The input.
-        kind: Its kind.
         reference: Reference to it.
         rank: Rank of the operation's first output, to which local sizes refer.
-        device: Name of the device.
 
     Returns:
         Reference to the padded input; `reference` for other kinds, `Kept` too.

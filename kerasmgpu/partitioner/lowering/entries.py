@@ -22,10 +22,6 @@ def sort_by_row(build: Function, leaf: Sparse) -> None:
 
     Sorted entries, the common case, stay as they are; others are sorted by row
     and column (`tf.sparse.reorder`) when the function runs.
-
-    Args:
-        build: The `Function`.
-        leaf: `graph.Sparse`.
     """
     references = [
         build.given(tensor)[0]
@@ -60,7 +56,6 @@ def shares(build: Function, rows: Rows) -> list[tuple[Reference, Reference]]:
     """Returns the first entry and number of entries of each local replica.
 
     Args:
-        build: The `Function`.
         rows: `kinds.Rows` of entries.
 
     Returns:

@@ -53,7 +53,6 @@ def in_turns(
 
     Args:
         function: `FunctionDef` of all replicas.
-        clusters: Its clusters.
         queues: Maps functions that another process compiles to the names of
             the queues that their clusters wait for.
         host: Name of the device of the queues.

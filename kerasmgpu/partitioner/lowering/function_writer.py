@@ -294,7 +294,6 @@ class Function(OperationWriter):
         """Returns names of the nodes that some instructions were written as.
 
         Args:
-            instructions: The instructions.
             place: The replica whose node is taken if each replica has one.
         """
         names: dict[str, None] = {}
@@ -343,7 +342,6 @@ class Function(OperationWriter):
 
         Args:
             condition: Reference to a boolean on the host.
-            message: Text of the error.
         """
         inputs = [condition, self.constant(message, tf.string)]
         self.op("Assert", inputs, HOST, "require", summarize=1)

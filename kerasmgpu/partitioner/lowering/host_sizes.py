@@ -49,7 +49,6 @@ class HostSizes:
 
     Args:
         build: `OperationWriter` of the function.
-        values: Its `Values`.
 
     Attributes:
         places: The places of a line's replicas, if places are counted along a
@@ -71,7 +70,6 @@ class HostSizes:
 
         Args:
             value: Integer, `sizes.Size` or tuple of these.
-            dtype: Type of the result.
         """
         entries = value if isinstance(value, tuple) else (value,)
         if all(isinstance(entry, int) for entry in entries):
@@ -87,8 +85,6 @@ class HostSizes:
         """Returns a shape as a vector, with one axis replaced.
 
         Args:
-            shape: Tuple of sizes.
-            axis: Number of the axis.
             *sizes: References to scalars that replace its size.
         """
         return self.packed(

@@ -24,8 +24,6 @@ def padded_length(
     """Rounds a length up to one of `_LENGTHS`, when the function runs.
 
     Args:
-        build: The `Function`.
-        length: Reference to the length.
         instance: Instance key of the collective.
 
     Returns:

@@ -49,8 +49,6 @@ def along(
     write it where others have the same result; see `_writing_lines`.
 
     Args:
-        build: The `Build`.
-        instruction: The instruction.
         write: Function that writes it on a mesh of one axis.
     """
     mesh, axis = build.mesh, instruction.axis

@@ -73,7 +73,6 @@ def reduce_scatter(
     """Reduce-scatters over the devices; see `Replicas.reduce_scatter`.
 
     Args:
-        build: The `Build`.
         reduction: The reduce-scatter; its outputs are sharded as variables.
         parts: For each of its inputs, references by micro-batch, in the type in
             which it is summed; those of a device are one part.
@@ -104,7 +103,6 @@ def gather_in_turns(
     """All-gathers a variable over the devices, for each micro-batch anew.
 
     Args:
-        build: The `Build`.
         one: The variable, sharded over the devices.
         parts: For each micro-batch, a reference to its device's part.
     """

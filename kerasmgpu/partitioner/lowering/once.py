@@ -55,7 +55,6 @@ def nodes_of_once(build: Function, nodes: Nodes) -> set[str]:
     run once.
 
     Args:
-        build: The `Function`.
         nodes: Its nodes in topological order, without dead ones.
 
     Returns:

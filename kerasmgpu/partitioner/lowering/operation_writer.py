@@ -121,9 +121,7 @@ class OperationWriter:
         """Writes a `StridedSlice`.
 
         Args:
-            reference: The tensor.
             bounds: Begin, end and strides: vectors on the host.
-            place: Place of the operation.
             **masks: Masks by name; 0 where they aren't given.
         """
         inputs = [reference, *bounds]

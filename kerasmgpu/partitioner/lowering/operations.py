@@ -147,9 +147,7 @@ def _own_numbers(
     """Writes row numbers relative to the replica's first row.
 
     Args:
-        build: The function that is written.
         numbers: Row numbers in the whole batch, or indices that begin with them.
-        place: The replica's place.
         reference: The value on this replica.
     """
     if build.mesh.total == 1:
@@ -243,13 +241,11 @@ def _shape_of_rows(
     """Returns the shape of a table's rows as a replica has them.
 
     Args:
-        build: The function that is written.
         front: Sizes in front of those of a row.
         rows: The rows, `[*numbers.shape, …]`.
         numbers: Their numbers.
         kinds: Kinds of `rows` on other axes of the mesh, which divide the
             table's columns.
-        place: The replica's place.
     """
     first, shape = len(numbers.shape), cast(Sizes, rows.shape)
     divided = {

@@ -24,7 +24,6 @@ def write(
 
     Args:
         parent: The `building.Build` of the calling function.
-        call: The `ir.lowered.Call`.
         emit: Function that writes the program of a body.
     """
     body = call.body

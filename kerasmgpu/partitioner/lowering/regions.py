@@ -33,7 +33,6 @@ def write(parent: Build, region: Region, emit: Emit) -> None:
 
     Args:
         parent: The `building.Build` of the function that it is in.
-        region: The `ir.lowered.Region`.
         emit: Function that writes the program of a body.
     """
     bodies = _Bodies(parent, region, emit)

@@ -56,7 +56,6 @@ class Replicas:
     """Writes what the replicas of one process send each other.
 
     Args:
-        mesh: Their `mesh.Mesh`.
         together: `Together`, by which all workers run a step again; `None` if
             they never do.
 
@@ -122,7 +121,6 @@ class Replicas:
         """Returns the first row and number of rows of each local replica.
 
         Args:
-            build: The `Function`.
             rows: Rows of an input that is passed in shares.
             counts: References to the local replicas' numbers of rows.
         """
@@ -196,8 +194,6 @@ class Replicas:
         """All-gathers the rows of a sharded value, in order.
 
         Args:
-            build: The `Function`.
-            one: The value.
             parts: References to the rows of each replica.
 
         Returns:
@@ -242,7 +238,6 @@ class Replicas:
         """All-reduces partial tensors.
 
         Args:
-            build: The `Function`.
             tensors: The tensors; all are reduced in the same way.
             by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
 
@@ -281,7 +276,6 @@ class Replicas:
         """Sums partial tensors; each replica gets its rows of the sum.
 
         Args:
-            build: The `Function`.
             sums: The results, sharded as variables.
             parts: For each tensor, references by replica, in the type in which
                 it is summed.
@@ -326,7 +320,6 @@ class Replicas:
         """All-gathers the number of rows that each replica sends to every other.
 
         Args:
-            build: The `Function`.
             pieces: For each local replica, the piece that it sends to each of
                 all replicas.
 
@@ -347,7 +340,6 @@ class Replicas:
         """Exchanges pieces of different lengths between all replicas: all-to-all.
 
         Args:
-            build: The `Function`.
             pieces: For each local replica, the piece that it sends to each of
                 all replicas; their numbers of rows differ.
             counts: See `exchange_counts`.
@@ -383,7 +375,6 @@ class Replicas:
         """Writes nodes that wait until all workers have computed a step.
 
         Args:
-            build: The `Function`.
             computed: Name of a node that fires when this worker has computed
                 it.
 
@@ -441,9 +432,6 @@ def split(
     """Splits a value along an axis, unless there is only one piece.
 
     Args:
-        build: The `Function`.
-        reference: The value.
-        axis: The axis.
         sizes: Sizes of the pieces: integers, or references to scalars.
         place: Place of the operation; by default where the value is.
     """
@@ -479,7 +467,6 @@ def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
     """Groups small tensors of one shape, which are summed as one.
 
     Args:
-        tensors: The tensors.
         largest: Bytes up to which a tensor is small.
 
     Returns:

@@ -43,8 +43,6 @@ def signature(
     """Completes the attributes of an operation.
 
     Args:
-        type: Type of the operation.
-        types: Types of its inputs.
         attributes: Names and values of attributes that neither the inputs nor
             the defaults determine. A function is passed by its name.
 

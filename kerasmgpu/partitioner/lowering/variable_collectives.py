@@ -355,9 +355,7 @@ def _bytes(
     """Undoes `_words` for the parts of all members.
 
     Args:
-        build: The `Function`.
         words: Reference to integers `[members, words]`.
-        dtype: Type of the variable.
         stacked: Shape of the parts, padded to one shape, with a first axis.
     """
     (value,) = build.op("Bitcast", [words], type=dtype)

@@ -96,9 +96,6 @@ class Writer:
 
         Args:
             node: `graph.Node`; attributes are taken from it.
-            inputs: References, in the order of its inputs.
-            device: Name of the device.
-            prefix: Prefix of the copy's name.
             controls: Names of nodes that must run before.
             attributes: Attributes that replace those of the node.
             is_on_host: See `Reference`.
@@ -138,9 +135,6 @@ class Writer:
         each time.
 
         Args:
-            type: Type of the operation.
-            inputs: References.
-            device: Name of the device.
             name: Its name; the type by default.
             controls: Names of nodes that must run before.
             is_on_host: See `Reference`.
@@ -249,13 +243,7 @@ class Writer:
     def function(
         self, name: str, outputs: Sequence[str], types: Sequence[tf.DType]
     ) -> function_pb2.FunctionDef:
-        """Returns the function, without dead nodes.
-
-        Args:
-            name: Its name.
-            outputs: References to what it returns.
-            types: Their types.
-        """
+        """Returns the function, without dead nodes."""
         definition = function_pb2.FunctionDef()
         definition.signature.name = name
         definition.signature.is_stateful = True
@@ -298,9 +286,6 @@ class Writer:
 
         Reads of a variable are dead if no value depends on them; control
         dependencies on them are removed.
-
-        Args:
-            outputs: References to the function's outputs.
         """
         effects = [
             name
@@ -327,7 +312,6 @@ class Writer:
         """Replaces nodes by others that have been written.
 
         Args:
-            names: Names of the nodes.
             replacements: Maps references to their outputs, and control
                 dependencies on them, to the new ones.
         """
@@ -472,7 +456,6 @@ def branches(
     Args:
         library: List that the functions are added to.
         name: Prefix of their names.
-        inputs: What is passed to them.
         bodies: Functions `(writer, references)`, for the then and the else
             branch, that write the nodes and return references to the outputs.
     """

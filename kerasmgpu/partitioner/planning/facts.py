@@ -26,7 +26,6 @@ def infer(graph: Graph, joins: Joins) -> None:
     Those of the graph's inputs must be set before.
 
     Args:
-        graph: `Graph`.
         joins: List to which pairs of symbols are added that must be equal when
             the graph runs: the rows of two inputs of one operation.
     """

@@ -94,10 +94,6 @@ class Planner:
 
         Args:
             graph: `Graph` with its facts inferred.
-            kinds: Kinds of its inputs.
-
-        Returns:
-            `Plans`.
 
         Raises:
             RuntimeError: If the kinds don't settle.
@@ -504,7 +500,6 @@ def plan_mesh(
     Args:
         graph: The function's `Graph`, with its facts inferred.
         placements: For each of the function's inputs, a kind per mesh axis.
-        cost: The cost model.
         gathers: See `Planner`.
         num_axes: Number of axes of the mesh.
         planned: Plans of the first axes, if there are any already.
@@ -556,10 +551,6 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
     These are the values that are assigned to sharded variables, and the inputs
     of elementwise operations that compute such values: gradients, for instance.
     Partial sums among them are reduce-scattered.
-
-    Args:
-        graph: The graph of a function.
-        kinds: Kinds of its inputs.
     """
     handles = dict(zip(graph.inputs, kinds))
     found: dict[Tensor, Sharded] = {}
@@ -585,7 +576,6 @@ def _as_laid_out(
 
     Args:
         node: The mark; see `step/constraints.py`.
-        kinds: The kind of its input.
         axis: The tensor's axis to divide; the tensor is whole for `None`, and
             where the axis has no fixed size.
         over: The mesh axis.

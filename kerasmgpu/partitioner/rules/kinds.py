@@ -249,7 +249,6 @@ class MergedKind:
         """Adds a definition; returns whether that changed the kind.
 
         Args:
-            kind: Kind of the definition.
             shape: The common shape of all definitions, as far as it is known.
         """
         before = self.kind

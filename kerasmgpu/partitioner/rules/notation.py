@@ -144,7 +144,6 @@ def _labels(
     """Returns labels of a tensor's axes; `None` if its rank doesn't fit.
 
     Args:
-        term: The tensor's term.
         rank: The tensor's rank; `None` if unknown.
         spread: The number of axes that `...` stands for; `None` if unknown.
         broadcasts: See `Axes`.

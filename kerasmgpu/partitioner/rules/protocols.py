@@ -45,7 +45,6 @@ class Planner(Protocol):
         """Whether other mesh axes divide the same axis of an output.
 
         Args:
-            node: The node.
             number: Number of the output.
             kind: Its kind on the mesh axis that is planned.
         """

@@ -235,7 +235,6 @@ def _entries(numbers: Tensor, kind: Kind) -> Sharded | None:
 
     Args:
         numbers: The row numbers, or the indices, of the entries.
-        kind: Its kind.
     """
     if not isinstance(kind, Sharded) or kind.rows.of is None:
         return None
@@ -250,8 +249,6 @@ def _entries_and_rows(
     """Returns the kinds of the first input, as entries, and of their rows.
 
     Args:
-        node: The node.
-        kinds: Kinds of its inputs.
         shape: Number of the input that holds the shape of the sparse tensor.
 
     Returns:

@@ -228,11 +228,7 @@ def by_axes(
     one for which the fewest bytes are sent.
 
     Args:
-        node: The node.
-        axes: Its `Axes`.
-        kinds: Kinds of its inputs.
         free: Inputs whose whole value needs no communication.
-        cost: The `cost.CostModel` of a batch.
         target: The kind that the first output is needed in, if it goes into a
             sharded variable; otherwise `None`.
 
@@ -276,9 +272,6 @@ def by_label(
     """Plans an operation whose axes with a given label are sharded.
 
     Args:
-        node: The node.
-        axes: Its `Axes`.
-        label: The label.
         kind: How these axes are sharded; its `axis` is ignored.
 
     Returns:

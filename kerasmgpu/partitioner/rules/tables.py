@@ -77,8 +77,6 @@ def exchange(
     Row numbers that are sharded like a batch are sent to the rows' owners.
 
     Args:
-        node: The node.
-        kinds: Kinds of its inputs.
         target: Kind of the sharded variable that the only output goes into, or
             `None`. A segment sum is planned only if the variable's rows are
             sharded.

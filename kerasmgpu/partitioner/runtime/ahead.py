@@ -42,7 +42,6 @@ class Ahead:
     `use`, steps of these shapes run compiled.
 
     Args:
-        program: The `Program`.
         with_outputs: See `Program.written`.
 
     Raises:
@@ -198,7 +197,6 @@ class _Guarded:
     all the same, and no side effect runs: side effects wait for the inputs.
 
     Args:
-        written: The `Written`.
         leaves: Type and device of each tensor that it takes.
     """
 

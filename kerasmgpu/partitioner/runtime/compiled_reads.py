@@ -88,7 +88,6 @@ def captured(
     """Captures the value that a variable has at each call of a function.
 
     Args:
-        graph: The graph of the function.
         variable: Reference to the variable; two reads of it are one capture.
         specification: `tf.TensorSpec` of its value.
         read: Reads the whole value; called where the function is called.

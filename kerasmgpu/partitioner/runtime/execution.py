@@ -19,8 +19,6 @@ class Execution:
     """Takes batches from an iterator and runs a program on each.
 
     Args:
-        program: `program.Program`.
-        written: `written.Written` of it.
         steps: Number of steps of a call; fewer if the data ends.
         local_results: Function that lists the tensors of a per-replica value.
     """

@@ -24,7 +24,6 @@ def fed_function(
     Args:
         feed: Function that returns the tensors of a batch.
         function: Function whose first arguments are these tensors.
-        name: Name of the new function.
 
     Returns:
         `FunctionDef` whose arguments are those of `feed`, then those of

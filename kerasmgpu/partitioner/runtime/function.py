@@ -35,7 +35,6 @@ class Partitioned:
 
     Args:
         function: Function of positional arguments.
-        replicas: `replicas.Replicas`.
         one_device: Function that returns a context in which the function is
             traced.
         name: Its name in messages and dumps.
@@ -143,9 +142,6 @@ class Partitioned:
                 other leaves are passed as they are.
             in_shares: See `Program`.
             first_batch: See `Program`; it only matters for a new program.
-
-        Returns:
-            A `Program`.
         """
         self._forget_stale()
         if in_shares is not None and not any(in_shares):

@@ -22,7 +22,6 @@ class ImaginedReplicas(CollectiveReplicas):
 
     Args:
         num: Integer, replicas of each worker.
-        num_workers: Integer.
         device_type: `"GPU"` or `"CPU"`. CPU devices share their memory.
         divides_rows: See `Mesh`.
         axes: See `Mesh`.

@@ -50,7 +50,6 @@ class ValueInParts:
     Args:
         state: Small tensor that determines all elements.
         shape: Shape of the value, without unknown sizes.
-        dtype: Its type.
 
     Attributes:
         state: `state`.
@@ -105,7 +104,6 @@ class Drawn(ValueInParts):
     Args:
         distribution: Key of `DISTRIBUTIONS`.
         state: Tensor of two integers, the seed.
-        shape: Shape of the value.
         dtype: Its floating-point type.
         scale, offset: Scalars that TensorFlow converts to `dtype`.
     """

@@ -123,13 +123,9 @@ class OneDevice(_Extended):
         All workers must call it, since reads of variables are collectives.
 
         Args:
-            function: Function to run.
             arguments: Its positional arguments, not sharded.
             is_first_worker: Whether this worker holds the new values of
                 variables that are sums over the replicas.
-
-        Returns:
-            What the function returns.
         """
         variables = self._variables_of_all_workers()
         with contextlib.ExitStack() as stack:
@@ -419,8 +415,6 @@ class _Method:
 
     Args:
         extended: The `OneDevice` of its strategy.
-        variable: The variable.
-        name: Name of the method.
     """
 
     def __init__(self, extended: OneDevice, variable: Any, name: str) -> None:

@@ -34,7 +34,6 @@ class Repeated:
 
     Args:
         program: The `program.Program`; its `in_more_parts` is set.
-        written: Its `written.Written`.
 
     Attributes:
         program: The program, or the one in more parts that replaced it.

@@ -84,8 +84,6 @@ class Program:
     """Plans a trace for the replicas, and writes its functions on demand.
 
     Args:
-        trace: `tracing.Trace`.
-        replicas: `replicas.Replicas`.
         in_shares: For each leaf of the arguments, whether it is passed as a
             share per replica; else it is whole.
         jit_compile: Whether XLA compiles each cluster of a replica's operations
@@ -214,7 +212,6 @@ class Program:
         """Sets kinds and shapes of a sparse input: entries are sharded by row.
 
         Args:
-            leaf: `graph.Sparse`.
             size: Number of its rows, or `None`.
             first: Number of rows of the first input that has rows, or `None`.
                 Its shares are used: row n of a target goes to the replica with
@@ -302,9 +299,6 @@ class Program:
             with_outputs: Whether the outputs of the traced function are needed.
                 If not, the function with outputs is still returned if it exists
                 already, or if the step has random state.
-
-        Returns:
-            A `Written`.
         """
         # Two functions would each have a random state of its own.
         with_outputs = with_outputs or self.has_random_state
@@ -430,7 +424,6 @@ class Program:
         """Adds an emitted function to TensorFlow's library; collective.
 
         Args:
-            emitted: What `emitted(with_outputs)` has returned.
             with_outputs: See `written`.
         """
         build, lowered = emitted.build, emitted.build.program

@@ -53,9 +53,6 @@ def counts(program: Program) -> tuple[int, int, int, Counter[str]]:
     `with_rule` nor in `gathered` work on whole values without communication:
     constants, variables, optimizers' updates.
 
-    Args:
-        program: `program.Program`.
-
     Returns:
         `(operations, with_rule, gathered, types)`: the number of all
         operations; of operations that each replica runs on its own rows or its
@@ -94,9 +91,6 @@ def planned(
 def summed_bytes(written: Written) -> int:
     """Returns the bytes that a function sums over the replicas in a step.
 
-    Args:
-        written: `written.Written`.
-
     Returns:
         Integer; sizes that depend on the number of rows count as 0.
     """
@@ -129,11 +123,7 @@ def gathered_bytes(written: Written) -> int:
 
 
 def collectives(written: Written) -> list[str]:
-    """Lists what the replicas send in a step, such as `"all_reduce of dense"`.
-
-    Args:
-        written: `written.Written`.
-    """
+    """Lists what the replicas send in a step, such as `"all_reduce of dense"`."""
     names: dict[str, None] = {}
     for one in written.lowered.communication():
         layers = dict.fromkeys(
@@ -148,7 +138,6 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
     """Counts what the replicas compute and send, for each layer of a step.
 
     Args:
-        program: `program.Program`.
         rows: Number of rows of a batch over all replicas.
 
     Returns:
@@ -183,9 +172,6 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
 def whole_products(program: Program) -> list[Node]:
     """Finds expensive operations on whole batches, which no replicas share.
 
-    Args:
-        program: `program.Program`.
-
     Returns:
         List of the products, convolutions and recurrent layers whose inputs are
         whole, although sizes of these depend on the batch.
@@ -207,9 +193,6 @@ def kept_by_micro_batches(written: Written) -> dict[str, int]:
     An operation that looks at all rows, as a batch normalisation does, needs
     results of all micro-batches before any continues; values that they use
     later are kept for all rows.
-
-    Args:
-        written: `written.Written`.
 
     Returns:
         `{layer: bytes per row}` of the layers whose values are kept; empty if

@@ -26,7 +26,6 @@ class Written:
         library: List of `FunctionDef`s; the last one is the function.
         captured: Tensors that are passed after the leaves.
         types: `tf.DType`s of the outputs.
-        shapes: Their static shapes.
         widths: For each leaf the number of tensors that it is passed as.
         has_outputs: Whether it returns what the traced function returns.
         lowered: The `ir.lowered.Lowered` that was written.
