@@ -102,9 +102,6 @@ def complete_class(distribution: Any) -> None:
     `data_shard_id`; their `distribute_dataset` raises `NotImplementedError`
     unless a subclass has its own. A distribution of the user's own needs no
     `num_model_replicas` for them.
-
-    Args:
-        distribution: The class `Distribution`.
     """
     is_before_315 = not hasattr(distribution, "num_processes")
     if is_before_315:

@@ -44,12 +44,7 @@ def innermost() -> "Fit | None":
 
 @contextlib.contextmanager
 def running(model: keras.Model, num_epochs: int) -> Iterator["Fit"]:
-    """Yields the `Fit` of a running `fit`; ends it on exceptions, too.
-
-    Args:
-        model: The `keras.Model` that is fitted.
-        num_epochs: The argument `epochs` of `fit`.
-    """
+    """Yields the `Fit` of a running `fit`; ends it on exceptions, too."""
     fit = Fit(model, num_epochs)
     _thread.fits.append(fit)
     try:
@@ -236,7 +231,6 @@ class Fit:
         """Skips steps that are done; call it from `at_epoch_start`.
 
         Args:
-            num_steps: Integer, number of steps to skip.
             read: Boolean, whether to read their batches; `False` for data
                 that already begin after them.
 

@@ -212,12 +212,7 @@ class _Feeder:
 
 
 class _Source:
-    """Creates each epoch's iterator.
-
-    Args:
-        feed: The `Feed` of a model in our scope.
-        dataset: `tf.data.Dataset` of global batches that feeds it.
-    """
+    """Creates each epoch's iterator."""
 
     def __init__(self, feed: Feed, dataset: tf.data.Dataset) -> None:
         self._feed = feed

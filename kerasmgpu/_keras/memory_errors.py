@@ -23,10 +23,6 @@ def explained(
     """Returns the error with more text: what was alive, and what would fit.
 
     If nothing can be predicted, logs why and returns the error unchanged.
-
-    Args:
-        error: The error of a training step.
-        feed: The `Feed` of its steps.
     """
     advice: Any = importlib.import_module(_ADVICE)
     try:
@@ -63,10 +59,6 @@ def first_micro_batches(model: keras.Model, feed: Feed) -> int:
     """Returns the micro-batches that `micro_batches="auto"` begins with.
 
     Returns 1 if nothing can be predicted.
-
-    Args:
-        model: See `explained`.
-        feed: See `explained`.
     """
     if not model.built:  # The prediction would create its variables.
         return 1

@@ -28,9 +28,6 @@ class StepHook:
 class HookedSteps:
     """A model's `train_function`, called through hooks.
 
-    Args:
-        function: The `train_function` that Keras has made.
-
     Attributes:
         function: The wrapped `train_function`; a hook may replace it.
     """
@@ -68,12 +65,8 @@ def add(
 
     Args:
         model: The `keras.Model`, with its `train_function`.
-        hook: The `StepHook`.
         innermost: Boolean, whether to run the hook inside all others, next to
             the step, instead of around them. Defaults to `False`.
-
-    Returns:
-        The `HookedSteps` that calls it.
     """
     if not isinstance(model.train_function, HookedSteps):
         model.train_function = HookedSteps(model.train_function)
@@ -96,11 +89,7 @@ def remove(model: keras.Model, hook: StepHook) -> None:
 
 
 def remake(model: keras.Model) -> Callable[[Any], Any]:
-    """Makes a model's `train_function` anew; keeps the hooks around it.
-
-    Returns:
-        The function that Keras has made.
-    """
+    """Makes a model's `train_function` anew; keeps the hooks around it."""
     hooked = model.train_function
     try:
         model.make_train_function(force=True)

@@ -145,11 +145,7 @@ class Steps:
         return self._partitioned.programs
 
     def prepare(self, feed: Feed) -> Program:
-        """Creates the variables that the first step would create.
-
-        Args:
-            feed: The `Feed` of the steps.
-        """
+        """Creates the variables that the first step would create."""
         with self._strategy.scope():
             program, _ = self._program(feed, with_logs=True)
         return program

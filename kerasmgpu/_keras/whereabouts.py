@@ -156,11 +156,7 @@ def _summaries(frames: Sequence[FrameType]) -> list[traceback.FrameSummary]:
 
 
 def stacks(first: int) -> str:
-    """Returns the Python stacks of all threads.
-
-    Args:
-        first: Integer, identifier of the thread to begin with.
-    """
+    """Returns the Python stacks of all threads, that of the thread `first` first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = sys._current_frames()
     order = sorted(frames, key=lambda thread: thread != first)

@@ -55,11 +55,7 @@ _TRACKERS = ("comet_ml", "mlflow", "wandb")
 
 @contextlib.contextmanager
 def private_folder(fit: Fit) -> Iterator[None]:
-    """Makes a temporary folder for callbacks' files, except on the first worker.
-
-    Args:
-        fit: The `fit.Fit` that begins.
-    """
+    """Makes a temporary folder for callbacks' files, except on the first worker."""
     strategy = fit.model.distribute_strategy
     if not is_ours(strategy) or strategy.is_first_worker:
         yield
@@ -80,9 +76,6 @@ def redirect(
 
     On all workers but the first, callbacks that only print are removed, and
     followers replace those that run on the first worker only.
-
-    Args:
-        strategy: The strategy of the model.
     """
     if strategy.num_workers == 1:
         return

@@ -63,8 +63,7 @@ def _compile(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
 def choice(model: keras.Model) -> bool | None:
     """The choice of XLA for a model's training step, measured or restored.
 
-    Returns:
-        Boolean; `None` where there is none, as with `jit_compile=True`.
+    `None` where there is none, as with `jit_compile=True`.
     """
     return _choices.get(model)
 
@@ -93,10 +92,9 @@ def uses_xla(model: keras.Model) -> bool:
 
 
 def faster(model: keras.Model, seconds: Seconds) -> bool:
-    """Chooses whether to use XLA, and logs both medians; collective.
+    """Chooses whether to use XLA: it is if faster by a margin (`WORTH`).
 
-    Returns:
-        Boolean, whether XLA is faster by a margin (`WORTH`).
+    Logs both medians; collective.
     """
     strategy = model.distribute_strategy
     medians = [statistics.median(seconds[kind]) for kind in (False, True)]

@@ -110,13 +110,7 @@ class LocalExtended(_QuickCopies, MirroredExtended):
         all_gather: Callable[..., Any],
         together: Together | None,
     ) -> Replicas:
-        """Returns the partitioner's replicas, with the user's all-reduce.
-
-        Args:
-            mesh: Mesh of the replicas.
-            all_gather: Unused: there are no other workers.
-            together: Unused.
-        """
+        """Returns the partitioner's replicas, with the user's all-reduce."""
         operations = self._cross_device_ops
         if mesh.num == 1:
             return Replicas(mesh)
@@ -181,13 +175,7 @@ class WorkerExtended(_QuickCopies, CollectiveAllReduceExtended):
         all_gather: Callable[..., Any],
         together: Together | None,
     ) -> Replicas:
-        """Returns the partitioner's replicas of this worker.
-
-        Args:
-            mesh: Mesh of the replicas.
-            all_gather: See `collectives.CollectiveReplicas`.
-            together: See `replicas.Replicas`.
-        """
+        """Returns the partitioner's replicas of this worker."""
         if mesh.total == 1:
             return Replicas(mesh)
         return CollectiveReplicas(

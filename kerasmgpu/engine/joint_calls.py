@@ -25,11 +25,7 @@ class JointCalls:
         self._names = [""] * _KEPT
 
     def note(self, name: str) -> None:
-        """Counts a call that begins.
-
-        Args:
-            name: String, the same on all workers.
-        """
+        """Counts a call that begins; its name is the same on all workers."""
         self.count += 1
         self.thread = threading.get_ident()
         self._names[self.count % _KEPT] = name

@@ -62,11 +62,7 @@ _LASTING_DATASETS = ("Cache", "Generator", "Random", "Shuffle")
 def making_iterators_suffices(dataset: tf.data.Dataset) -> bool:
     """Whether making an iterator changes a data set's state as a full pass does.
 
-    Args:
-        dataset: `tf.data.Dataset` or `tf.distribute.DistributedDataset`.
-
-    Returns:
-        Boolean; `False` if unknown.
+    `False` if unknown.
     """
     return hasattr(dataset, "_inputs") and _making_suffices(dataset, once=True)
 
@@ -74,10 +70,8 @@ def making_iterators_suffices(dataset: tf.data.Dataset) -> bool:
 def making_iterators_matters(dataset: tf.data.Dataset) -> bool:
     """Whether making an iterator changes the data of later iterators.
 
-    A `shuffle`'s seeds are drawn when an iterator is made, read or not.
-
-    Returns:
-        Boolean; `True` if unknown.
+    A `shuffle`'s seeds are drawn when an iterator is made, read or not. `True`
+    if unknown.
     """
     return (
         not making_iterators_suffices(dataset)
@@ -87,11 +81,7 @@ def making_iterators_matters(dataset: tf.data.Dataset) -> bool:
 
 
 def runs_python(dataset: tf.data.Dataset) -> bool:
-    """Whether Python code makes or changes the elements of a data set.
-
-    Returns:
-        Boolean; `True` if unknown.
-    """
+    """Whether Python makes or changes a data set's elements; `True` if unknown."""
     return (
         not hasattr(dataset, "_inputs")
         or any("PyFunc" in operation for operation in _operations(dataset))

@@ -24,9 +24,6 @@ _FEATURES = "CPU features"
 def versions(on_gpus: bool) -> dict[str, str]:
     """Returns what programs depend on that this process compiles.
 
-    Args:
-        on_gpus: Whether replicas run on GPUs.
-
     Returns:
         Dictionary from names, such as `"TensorFlow"` or `"CPU"`, to values.
     """

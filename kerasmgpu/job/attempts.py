@@ -46,11 +46,7 @@ class Attempts:
         self._ready = 0
 
     def begin(self) -> bool:
-        """Begins an attempt, unless a worker has given it up already.
-
-        Returns:
-            Boolean, whether it has begun, and the step may run.
-        """
+        """Begins an attempt; returns `False` if a worker has given it up already."""
         with self._lock:
             self._runs = not self._given_up.is_set()
             return self._runs
@@ -74,8 +70,7 @@ class Attempts:
     def meet(self) -> bool:
         """Waits until all workers call it, then lets the next attempt begin.
 
-        Returns:
-            Boolean, whether all have called it; `False` if a worker is lost.
+        Returns `False` if a worker is lost.
         """
         if self._num_others:
             self._count()

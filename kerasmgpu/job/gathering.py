@@ -80,10 +80,6 @@ class Gathering:
         """Waits for all reports, and answers them; returns an error, or `None`.
 
         Closes `server`.
-
-        Args:
-            server: Listening `socket.socket`.
-            purpose: String, see `handshake.call`.
         """
         with Entrance(server, self.welcome, purpose, self.token):
             with self.changed:
@@ -121,8 +117,6 @@ class Gathering:
         """Tells a worker an error, and closes its channel.
 
         Args:
-            channel: `Channel` of the report.
-            trouble: String, the error.
             for_all: Boolean, whether all workers get the error: `run` then ends
                 with it, unless there was one before.
         """

@@ -25,12 +25,7 @@ class WrongToken(ConnectionError):
 def derive(token: str, purpose: str) -> bytes:
     """Derives the key for one purpose; the token can't be computed from it.
 
-    Args:
-        token: String; empty for none.
-        purpose: String.
-
-    Returns:
-        Bytes.
+    An empty token stands for none.
     """
     return hmac.digest(token.encode(), purpose.encode(), "sha256")
 
@@ -76,12 +71,7 @@ def answer(channel: Channel, token: str, purpose: str, seconds: float) -> None:
 
 
 def is_same(one: object, other: str) -> bool:
-    """Whether two texts are equal, compared in constant time.
-
-    Args:
-        one: The received value, of any type.
-        other: String.
-    """
+    """Whether two texts are equal, compared in constant time."""
     return isinstance(one, str) and hmac.compare_digest(
         one.encode(), other.encode()
     )

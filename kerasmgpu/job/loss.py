@@ -29,13 +29,8 @@ def line(
     """Returns the line that a worker prints about a lost worker.
 
     Args:
-        worker: `cluster.Worker` that prints it.
-        lost: Integer, index of the lost worker.
         reason: String, why it counts as lost.
         has_ended: Boolean, whether the printing worker was already ending.
-
-    Returns:
-        String, one line.
     """
     reason = " ".join(reason.split())
     if lost == worker.index:
@@ -66,11 +61,7 @@ def parted_alone(place: str) -> str:
 
 
 def ended_early(seconds: float) -> str:
-    """Returns the reason of a worker that has ended in order, unlike others.
-
-    Args:
-        seconds: Number, seconds since its end.
-    """
+    """Returns the reason of a worker that ended in order, `seconds` ago."""
     return (
         f"it ended {seconds:g} s ago {_CONTINUED}; all workers must run the "
         "same steps"
@@ -88,10 +79,9 @@ def state(reason: str) -> str:
 
 
 def lost_in(lines: Sequence[str]) -> tuple[int, str] | None:
-    """Parses the lost worker and the reason from a worker's output.
+    """Parses the lost worker's index and the reason from a worker's output.
 
-    Returns:
-        The lost worker's index and the reason; `None` without such a line.
+    Returns `None` if no line has them.
     """
     for text in lines:
         if match := _LINE.search(text):

@@ -270,13 +270,10 @@ def _report(
 
 
 def leave(failure: str) -> None:
-    """Tells the other workers that this one ends with an error.
+    """Tells the other workers that this one ends with an error, one line of text.
 
     Uncaught exceptions are reported automatically. Call this if a program
     catches its error and exits, so that the others need not wait.
-
-    Args:
-        failure: One line of text, the error.
     """
     for watch in _watches:
         atexit.unregister(_leave)

@@ -64,10 +64,7 @@ class Places:
     """The last known place of each worker; complete on the first one.
 
     Args:
-        index: Integer, index of this worker.
-        num_workers: Integer, workers of the job.
         send: Function that sends a message to the first worker.
-        calls: `JointCalls` of this process.
         clock: Function that returns seconds.
 
     Attributes:
@@ -109,12 +106,7 @@ class Places:
             self._heard[0] = self._clock(), place
 
     def hear(self, worker: int, place: dict[str, Any]) -> None:
-        """Keeps the place that another worker tells, and when it came.
-
-        Args:
-            worker: Integer, index of that worker.
-            place: Dictionary of `Place`'s fields.
-        """
+        """Keeps the place that another worker tells, and when it came."""
         self._heard[worker] = self._clock(), Place(**place)
 
     def known(self, seconds: float) -> dict[int, Place]:
@@ -132,9 +124,6 @@ def parted(places: Mapping[int, Place]) -> list[int]:
 
     That is the smaller group where workers' calls first differ; of two equal
     ones that without the first worker. Empty if all known calls are the same.
-
-    Args:
-        places: Maps indices of workers to their `Place`s.
     """
     first = max(p.count - len(p.calls) for p in places.values()) + 1
     last = min(place.count for place in places.values())

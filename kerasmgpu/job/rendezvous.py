@@ -188,8 +188,7 @@ class _Claims(gathering.Gathering):
     def _call(self, index: int, nonce: str) -> str | None:
         """Verifies a claim: calls the worker's address, compares the nonce.
 
-        Returns:
-            String, the error; `None` if that worker made the claim.
+        Returns an error; `None` if that worker made the claim.
         """
         if index >= self._worker.num_workers:
             return _SOMETHING_ELSE

@@ -22,9 +22,6 @@ def share(strategy: tf.distribute.Strategy) -> None:
 
     Copies the state of Python and NumPy, and TensorFlow's global seed. If the
     first worker has set no seed for TensorFlow, it draws one.
-
-    Args:
-        strategy: The `tf.distribute.Strategy` of the job.
     """
     if workers.count(strategy) == 1:
         return

@@ -63,9 +63,6 @@ def broadcast_array(
         strategy: See `broadcast`.
         array: NumPy array; `None` on workers other than the first.
         shape: Its shape; one size may be -1, unknown.
-
-    Returns:
-        The first worker's array.
     """
     if array is not None and count(strategy) == 1:
         return array

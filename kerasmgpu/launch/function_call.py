@@ -43,9 +43,6 @@ def write(
     pickled by value, with everything of the main program that they use. Those
     of modules are pickled by name.
 
-    Args:
-        folder: `pathlib.Path` of the call's folder.
-
     Returns:
         List of strings, the command that each worker must run.
 
@@ -71,9 +68,6 @@ def run(folder: pathlib.Path) -> None:
 
     An error ends the process with status 1; its traceback is written to the
     folder, its last line to standard error.
-
-    Args:
-        folder: String, the path of the call's folder.
     """
     worker = from_environment()
     number = 0 if worker is None else worker.index
@@ -99,11 +93,7 @@ def run(folder: pathlib.Path) -> None:
 
 
 def results(folder: pathlib.Path, num_workers: int) -> list[Any] | None:
-    """Returns the results by worker; `None` if one is missing.
-
-    Args:
-        folder: `pathlib.Path` of the call's folder.
-    """
+    """Returns the results by worker; `None` if one is missing."""
     paths = [_result(folder, number) for number in range(num_workers)]
     if not all(path.exists() for path in paths):
         return None
@@ -111,12 +101,7 @@ def results(folder: pathlib.Path, num_workers: int) -> list[Any] | None:
 
 
 def failure(folder: pathlib.Path, number: int | None) -> str | None:
-    """Returns the traceback of a worker's error as a string, or `None`.
-
-    Args:
-        folder: `pathlib.Path` of the call's folder.
-        number: Integer, the worker's index, or `None`.
-    """
+    """Returns the traceback of a worker's error as a string, or `None`."""
     path = _failure(folder, number)
     return path.read_text("utf-8") if path.exists() else None
 

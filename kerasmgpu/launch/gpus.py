@@ -33,9 +33,6 @@ class Gpus:
         """Raises if there are GPUs, but not enough for the workers.
 
         Without any GPU, any number of workers runs on the CPU.
-
-        Raises:
-            InputError: If there are some GPUs, but not enough.
         """
         needed = num_workers * devices_per_worker
         if self.names and needed > len(self.names):
@@ -46,13 +43,10 @@ class Gpus:
             )
 
     def of_worker(self, place: int, devices_per_worker: int) -> tuple[str, ...]:
-        """Returns the devices of one worker.
+        """Returns the devices of one worker; none without GPUs.
 
         Args:
             place: Integer, the worker's 0-based index on this machine.
-
-        Returns:
-            Tuple of strings; empty without GPUs.
         """
         first = place * devices_per_worker
         return self.names[first : first + devices_per_worker]

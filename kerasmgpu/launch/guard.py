@@ -29,11 +29,7 @@ from collections.abc import Sequence
 
 
 class Guard:
-    """Runs a worker, and kills it when the launcher ends.
-
-    Args:
-        launcher: Connected `socket.socket`.
-    """
+    """Runs a worker, and kills it when the launcher ends."""
 
     def __init__(self, launcher: socket.socket) -> None:
         self._launcher = launcher

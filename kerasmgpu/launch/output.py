@@ -154,11 +154,7 @@ class WorkerOutput:
         self._thread.start()
 
     def finish(self, seconds: float) -> list[str]:
-        """Waits for the end of the output, for at most `seconds`.
-
-        Returns:
-            List of strings, its last lines.
-        """
+        """Waits at most `seconds` for the end of the output; returns its last lines."""
         self._thread.join(seconds)
         return list(self.last_lines)
 

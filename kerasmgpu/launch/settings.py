@@ -69,11 +69,7 @@ class Settings:
         return join_address(self.hosts[0].name, self.port)
 
     def run_token(self, drawn: str) -> str:
-        """Returns the shared secret of the workers of a run.
-
-        Args:
-            drawn: String, drawn by rank 0 for the run and sent to all launchers.
-        """
+        """Returns the secret of a run's workers; rank 0 drew `drawn` for all."""
         return handshake.derive(self.token, f"run {drawn}").hex()
 
     def shared(self) -> str:

@@ -82,17 +82,9 @@ class Mesh:
         axes: tuple[int, ...] = (),
         groups: int = 1,
     ) -> "Mesh":
-        """Creates the mesh of some devices.
+        """Creates the mesh of some devices; see `Mesh`.
 
-        Args:
-            devices: See `Mesh`.
-            host: See `Mesh`.
-            worker: See `Mesh`.
-            num_workers: See `Mesh`.
-            shares_memory: See `Mesh`. Default: whether no device is a GPU.
-            divides_rows: See `Mesh`.
-            axes: See `Mesh`.
-            groups: See `Mesh`.
+        By default they share memory if none is a GPU.
         """
         if shares_memory is None:
             shares_memory = not any("GPU" in device for device in devices)
@@ -358,14 +350,11 @@ def block_of(axes: Sequence[int], num: int) -> tuple[int, ...] | None:
     """Returns how many replicas of a worker lie along each axis of a mesh.
 
     Workers' replicas are numbered one worker after the other, so the last axes
-    lie inside a worker.
+    lie inside a worker. Returns `None` if they are no blocks of the mesh.
 
     Args:
         axes: Sizes of the mesh axes.
         num: Number of replicas of each worker.
-
-    Returns:
-        `None` if workers' replicas are no blocks of the mesh.
     """
     block: list[int] = []
     for size in reversed(axes):

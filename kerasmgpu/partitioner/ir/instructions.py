@@ -289,8 +289,7 @@ def _summed_type(tensor: Tensor, widens: bool) -> tf.DType:
 def alike(tensor: Tensor, widens: bool = False) -> Tensor:
     """Returns a new tensor that stands for parts of a tensor.
 
-    Args:
-        widens: Whether the new one has the type in which parts are added.
+    With `widens` it has the type in which parts are added.
     """
     dtype = _summed_type(tensor, widens)
     made = Tensor(tensor.node, tensor.index, dtype, tensor.static)

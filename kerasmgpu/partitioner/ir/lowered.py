@@ -200,11 +200,7 @@ def bodies_of(instruction: Instruction) -> Sequence[Lowered]:
 def values(
     tensors: Sequence[Tensor], kinds: Sequence[Sequence[Kind]]
 ) -> list[Value]:
-    """Returns a value for each tensor.
-
-    Args:
-        kinds: For each axis of the mesh, the kinds of all tensors.
-    """
+    """Returns a value for each tensor; `kinds` are those on each axis of the mesh."""
     return list(map(Value, tensors, zip(*kinds)))
 
 

@@ -25,11 +25,7 @@ _MOST_ELEMENTS = 6
 
 
 def graph_text(graph: Graph, plans: Sequence[Plans] = ()) -> str:
-    """Returns a graph of the one-device step as text.
-
-    Args:
-        plans: Its plans on the axes of the mesh, if they are to be printed.
-    """
+    """Returns a graph of the one-device step as text, with its plans if given."""
     return "\n".join(_graph_lines(graph, plans, "")) + "\n"
 
 

@@ -149,7 +149,6 @@ def lower(program: Lowered, dump: Dump) -> None:
 
     Args:
         program: The program, as `passes.unlowered` returns it.
-        dump: The function's `Dump`, called after each pass.
     """
     for one in PASSES:
         if isinstance(one, OnProgram) and one.runs_on(program):

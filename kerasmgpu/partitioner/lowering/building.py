@@ -15,10 +15,7 @@ class Build(Function):
     """Writes a function with the communication of its replicas.
 
     Args:
-        program: See `Function`.
-        library: See `Function`.
         replicas: `replicas.Replicas` on the program's mesh.
-        parent: See `Function`.
     """
 
     def __init__(

@@ -299,10 +299,7 @@ def _concurrent(build: Function) -> str:
 
     TensorFlow (2.18 to 2.21) runs a function without control flow and without
     transfers between devices on one thread: it would wait in the first device's
-    collective, and never start that of the second.
-
-    Returns:
-        Its name.
+    collective, and never start that of the second. Returns its name.
     """
     true = build.constant(True, tf.bool)
     return build.op("Switch", [true, true])[0].node

@@ -123,11 +123,7 @@ class _Cluster:
         self._results.add(reference)
 
     def replacements(self, call: str) -> dict[str, str]:
-        """Maps what is added as results to outputs of the call.
-
-        Args:
-            call: Name of the call.
-        """
+        """Maps what is added as results to outputs of the call of that name."""
         made = dict.fromkeys(self._results, f"^{call}")
         for number, reference in enumerate(self.results):
             made[reference] = f"{call}:output:{number}"
@@ -204,7 +200,6 @@ class _Cluster:
         """Writes the call of the function.
 
         Args:
-            function: Name of the cluster's function.
             replacements: Those of all clusters.
         """
         writer.op(

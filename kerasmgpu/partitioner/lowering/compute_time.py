@@ -67,10 +67,9 @@ class Clock:
         self._free_since = self._time([self._there(reference)])
 
     def finish(self) -> list[str]:
-        """Writes the nodes that add the times to the variables.
+        """Writes the nodes that add the times to the variables; returns names.
 
-        Returns:
-            Their names, as they must run; empty without collectives.
+        They must run; there are none without collectives.
         """
         if not self._spans:
             return []

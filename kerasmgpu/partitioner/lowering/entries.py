@@ -53,14 +53,7 @@ def _sorted(writer: Writer, inputs: Sequence[Reference]) -> list[Reference]:
 
 
 def shares(build: Function, rows: Rows) -> list[tuple[Reference, Reference]]:
-    """Returns the first entry and number of entries of each local replica.
-
-    Args:
-        rows: `kinds.Rows` of entries.
-
-    Returns:
-        List of pairs of references, one per local replica.
-    """
+    """Returns the first entry and number of entries of each local replica."""
     replicas, sizes = build.mesh, build.sizes
     of, indices = cast(Rows, rows.of), cast(Tensor, rows.input)
     if replicas.total == 1:

@@ -29,11 +29,7 @@ Pieces = Sequence[Sequence[Reference]]
 
 
 def look_up(build: "Build", look_up: "LookUp") -> list[Reference]:
-    """Looks up rows of a table in micro-batches' turns.
-
-    Returns:
-        References to the rows, by place.
-    """
+    """Looks up rows of a table in micro-batches' turns; returns them by place."""
     parts, *others = map(build.references, look_up.inputs)
     parts = micro_batches.of_first(build, cast(list[Reference], parts))
     inputs = [parts, *others]

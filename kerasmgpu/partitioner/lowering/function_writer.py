@@ -268,8 +268,7 @@ class Function(OperationWriter):
     def note_done(self, node: Node, name: str | None = None) -> str:
         """Records a node, by default the last one written, as a copy of `node`.
 
-        Returns:
-            Its name.
+        Returns its name.
         """
         name = name or self.writer.last
         self._done.setdefault(node, []).append(name)
@@ -282,11 +281,7 @@ class Function(OperationWriter):
     def take_names(
         self, instruction: Instruction, node: Node | None
     ) -> tuple[list[str], list[str]]:
-        """Forgets and returns the names that are recorded of an instruction.
-
-        Returns:
-            Those of `note_ran`, and those of `note_done` of its node.
-        """
+        """Forgets and returns names that are noted: of an instruction, of its node."""
         done = [] if node is None else self._done.pop(node, [])
         return self._ran.pop(instruction, []), done
 

@@ -165,11 +165,7 @@ def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
 def first_only(
     build: Build, one: Value, parts: Sequence[Reference]
 ) -> list[Reference]:
-    """Gives each device's part to its first micro-batch, no rows to others.
-
-    Returns:
-        References by micro-batch.
-    """
+    """Gives each device's part to its first micro-batch, no rows to others."""
     made: list[Reference] = []
     shape: list[Any] = list(one.tensor.shape)
     for part in parts:

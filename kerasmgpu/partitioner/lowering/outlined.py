@@ -20,12 +20,7 @@ _numbers = itertools.count()
 def write(
     parent: Build, call: Call, emit: Callable[[Build, Lowered], None]
 ) -> None:
-    """Writes a function, and its calls in the function of `parent`.
-
-    Args:
-        parent: The `building.Build` of the calling function.
-        emit: Function that writes the program of a body.
-    """
+    """Writes a function, and its calls in the function of `parent`."""
     body = call.body
     build = Build(body, parent.library, Replicas(body.mesh), parent)
     given = [parent.references(one) for one in call.inputs]

@@ -29,12 +29,7 @@ Emit = Callable[[Build, Lowered], None]
 
 
 def write(parent: Build, region: Region, emit: Emit) -> None:
-    """Writes a loop or branch in the function of `parent`.
-
-    Args:
-        parent: The `building.Build` of the function that it is in.
-        emit: Function that writes the program of a body.
-    """
+    """Writes a loop or branch in the function of `parent`."""
     bodies = _Bodies(parent, region, emit)
     if region.runs is Runs.ON_EACH:
         calls, names = [], []

@@ -47,8 +47,7 @@ class Together(Protocol):
     def start_anew(self, flag: bool) -> bool:
         """Waits for all workers, and resets their collectives.
 
-        Returns:
-            Whether `flag` is true on any worker.
+        Returns whether `flag` is true on any worker.
         """
 
 
@@ -178,11 +177,7 @@ class Replicas:
     # Communication -----------------------------------------------------------
 
     def gathered_counts(self, build: Function, tensor: Tensor) -> Reference:
-        """All-gathers the numbers of rows of an input passed in shares.
-
-        Returns:
-            Reference to a vector of all replicas' numbers.
-        """
+        """All-gathers the rows' numbers of an input passed in shares: a vector."""
         return build.sizes.packed(self._counts(build, tensor))
 
     def gather(
@@ -387,10 +382,6 @@ class Replicas:
         """Raises `InputError` if workers write different collectives.
 
         Such collectives would deadlock, or sum values that don't correspond.
-
-        Args:
-            build: The `Function`, with all nodes written.
-            name: Name of the traced function.
 
         Returns:
             Boolean, whether workers have been compared: all of them are here.

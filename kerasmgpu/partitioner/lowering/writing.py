@@ -206,10 +206,8 @@ class Writer:
     def keep_all_or_none(self, references: Sequence[Reference]) -> None:
         """Makes dead-node elimination keep all nodes of a collective, or none.
 
-        They wait for each other: if one is needed, all are.
-
-        Args:
-            references: References to an output of each node.
+        They wait for each other: if one is needed, all are. Each has an output
+        in `references`.
         """
         names = [reference.node for reference in references]
         self._members.update(dict.fromkeys(names, names))

@@ -21,7 +21,6 @@ def replaced(
     """Adds other nodes in place of one, with the same HLO instructions.
 
     Args:
-        node: The node, with its inputs as they are in `function`.
         rank: Rank of its first input; `None` if it is unknown.
         function: Function that the nodes are added to. The last one has the
             name of `node`.

@@ -92,9 +92,6 @@ class Planner:
     def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
         """Plans a function's graph.
 
-        Args:
-            graph: `Graph` with its facts inferred.
-
         Raises:
             RuntimeError: If the kinds don't settle.
         """

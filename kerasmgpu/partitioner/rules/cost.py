@@ -65,7 +65,6 @@ class CostModel:
         """Returns the bytes that a plan of a node sends, divided by `N - 1`.
 
         Args:
-            given: Kinds of its inputs.
             wants: Kinds that the plan wants the inputs in.
             gives: Kinds of its outputs. The all-reduce of partial ones counts.
             free: Inputs that can be computed whole without communication.

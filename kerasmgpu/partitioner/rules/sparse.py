@@ -231,11 +231,7 @@ operation(
 
 
 def _entries(numbers: Tensor, kind: Kind) -> Sharded | None:
-    """Returns `kind` if it shards entries with their rows; otherwise `None`.
-
-    Args:
-        numbers: The row numbers, or the indices, of the entries.
-    """
+    """Returns a kind if it shards entries with their rows; otherwise `None`."""
     if not isinstance(kind, Sharded) or kind.rows.of is None:
         return None
     if kind != Sharded(0, kind.rows):

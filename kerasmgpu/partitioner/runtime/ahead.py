@@ -99,11 +99,7 @@ class Ahead:
         self._run = _Guarded(self._written, leaves)
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Runs a step: compiled, if it is for its shapes.
-
-        Args:
-            tensors: See `Written.__call__`.
-        """
+        """Runs a step: compiled, if it is for its shapes."""
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         if shapes in self._used:
             return self._run(tensors)

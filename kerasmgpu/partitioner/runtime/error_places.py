@@ -70,10 +70,6 @@ def completed(message: str, func_graph: FuncGraph) -> str:
     """Returns an error's message with the user's lines of its operations.
 
     It is unchanged if these are unknown, or in it already.
-
-    Args:
-        message: String, TensorFlow's.
-        func_graph: `FuncGraph` that was traced.
     """
 
     def with_lines(found: re.Match[str]) -> str:

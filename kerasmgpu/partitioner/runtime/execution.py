@@ -123,8 +123,7 @@ class Execution:
     def _several(self, iterator: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Runs a loop of steps in the graph, until the data ends.
 
-        Returns:
-            Whether any step ran, and the outputs of the last step.
+        Returns whether any step ran, and the outputs of the last step.
         """
 
         def goes_on(

@@ -79,9 +79,6 @@ class Partitioned:
         Args:
             *arguments: Nests of arrays, tensors and `Shares`, which are sharded
                 by rows, and of other values, which are passed unchanged.
-
-        Returns:
-            What the function returns for the whole batch.
         """
         program, tensors = self.prepared(
             *tf.nest.map_structure(as_tensor, arguments)
@@ -106,10 +103,7 @@ class Partitioned:
         return call
 
     def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
-        """Returns the program for some arguments, and its inputs.
-
-        Args:
-            *arguments: See `__call__`; without arrays.
+        """Returns the program for some arguments, without arrays, and its inputs.
 
         Returns:
             The `Program`, and a list of the tensors that it takes.

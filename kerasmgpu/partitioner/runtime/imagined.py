@@ -20,12 +20,10 @@ _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 class ImaginedReplicas(CollectiveReplicas):
     """The replicas of a job's first worker, on devices that needn't exist.
 
+    Each worker has `num`; see `Mesh` for the other arguments.
+
     Args:
-        num: Integer, replicas of each worker.
         device_type: `"GPU"` or `"CPU"`. CPU devices share their memory.
-        divides_rows: See `Mesh`.
-        axes: See `Mesh`.
-        groups: See `Mesh`.
     """
 
     def __init__(

@@ -50,11 +50,6 @@ class ValueInParts:
     Args:
         state: Small tensor that determines all elements.
         shape: Shape of the value, without unknown sizes.
-
-    Attributes:
-        state: `state`.
-        shape: `tf.TensorShape`.
-        dtype: `tf.DType`.
     """
 
     def __init__(

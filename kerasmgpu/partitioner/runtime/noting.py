@@ -35,9 +35,6 @@ class _Any:
 class Noting:
     """The form of a written function that XLA doesn't compile, and that notes.
 
-    Args:
-        written: `Written` of the compiled form.
-
     Attributes:
         written: `Written` of this form. It returns more tensors behind the
             outputs: for each argument of a cluster its shape or, of integers

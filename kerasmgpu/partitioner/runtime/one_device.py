@@ -123,7 +123,6 @@ class OneDevice(_Extended):
         All workers must call it, since reads of variables are collectives.
 
         Args:
-            arguments: Its positional arguments, not sharded.
             is_first_worker: Whether this worker holds the new values of
                 variables that are sums over the replicas.
         """
@@ -412,9 +411,6 @@ class _Method:
     updated. In cross-replica context otherwise, it changes all copies, or reads
     the first. In replica context, and for reads in other traces, the method of
     the variable's class is called; an `AttributeError` is raised if it has none.
-
-    Args:
-        extended: The `OneDevice` of its strategy.
     """
 
     def __init__(self, extended: OneDevice, variable: Any, name: str) -> None:
@@ -488,10 +484,6 @@ def _first_gets_initial_value(next_creator: Creator, first: int) -> Creator:
 
     The first copy gets the initial value. If all did, the variable, which is
     the sum of its copies, would be a multiple of it.
-
-    Args:
-        next_creator: Creates one copy per call.
-        first: Number of this process's first replica among all.
     """
     numbers = itertools.count(first)
 

@@ -32,9 +32,6 @@ _HARMLESS = {
 class Repeated:
     """A program that runs again in more parts if it runs out of memory.
 
-    Args:
-        program: The `program.Program`; its `in_more_parts` is set.
-
     Attributes:
         program: The program, or the one in more parts that replaced it.
         written: Its `Written`.

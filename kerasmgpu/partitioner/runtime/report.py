@@ -91,8 +91,7 @@ def planned(
 def summed_bytes(written: Written) -> int:
     """Returns the bytes that a function sums over the replicas in a step.
 
-    Returns:
-        Integer; sizes that depend on the number of rows count as 0.
+    Sizes that depend on the number of rows count as 0.
     """
     return sum(
         bytes_of(sent, 0) * times
@@ -336,7 +335,6 @@ def bytes_of(sent: Sent, rows: int) -> int:
 
     Args:
         sent: See `ir.instructions.Communication.sizes`.
-        rows: Number of rows of a batch.
 
     Returns:
         Integer; 0 if the number of elements is unknown.

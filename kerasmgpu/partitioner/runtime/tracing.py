@@ -176,14 +176,9 @@ def _is_late(node: graphs.Node) -> bool:
 def _without(
     graph: graphs.Graph, missing: Iterable[graphs.Tensor]
 ) -> graphs.Graph:
-    """Returns the side effects of a graph that don't depend on some inputs.
+    """Returns a graph's side effects that no input of those that are missing feeds.
 
-    Args:
-        graph: `graph.Graph`; the result has nodes of it.
-        missing: Inputs that are never fed.
-
-    Returns:
-        A `Graph` without these inputs, and without outputs.
+    The result has nodes of the graph, neither these inputs nor outputs.
     """
     inputs = [tensor for tensor in graph.inputs if tensor not in missing]
     missing, waiting, nodes, effects = set(missing), set(), [], []
@@ -287,10 +282,9 @@ def without_garbage_collection() -> Iterator[None]:
 def _func_graph(
     function: Callable, arguments: tuple[tf.TypeSpec, ...], name: str
 ) -> tuple[func_graphs.FuncGraph, bool]:
-    """Traces a function.
+    """Returns a function's graph, and whether it made variables.
 
-    Returns:
-        Its graph, and whether it created variables outside of `done_once`.
+    Those made in `done_once` don't count.
     """
     made = []
 

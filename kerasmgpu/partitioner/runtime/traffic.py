@@ -58,8 +58,6 @@ def _purpose(one: Communication, sent: Sent, divides_rows: bool) -> str:
     """Returns what a collective is for.
 
     Args:
-        one: The collective.
-        sent: What it sends.
         divides_rows: Whether its mesh axis divides rows.
     """
     tensor = sent[0]

@@ -82,9 +82,6 @@ class Written:
             tensors: The leaves, each as one tensor or as one per replica.
             captured: What is passed for the tensors that it captured. Default:
                 these.
-
-        Returns:
-            List of the outputs, empty without outputs.
         """
         if self.first is not None and tf.executing_eagerly():
             return self.take_first()(tensors)
@@ -108,7 +105,6 @@ class Written:
 
         Args:
             feed: Function that returns the leaves, as `__call__` takes them.
-            arguments: What it is given in each call.
         """
         if feed not in self._fed:
             name = f"{self.name}_fed_{len(self._fed)}"
