@@ -14,10 +14,7 @@ from kerasmgpu.partitioner.rules.per_replica import sum_of_rows
 
 @seam(BatchNormalization, "_moments")
 def _moments(
-    original: Original,
-    self: Any,
-    inputs: tf.Tensor,
-    mask: tf.Tensor | None,
+    original: Original, self: Any, inputs: tf.Tensor, mask: tf.Tensor | None
 ) -> Any:
     strategy = tf.distribute.get_strategy()
     is_global = not is_ours(strategy) or strategy.batch_norm == "global"

@@ -15,10 +15,7 @@ from kerasmgpu.engine.seams import Original, seam
 @seam(LossScaleOptimizer, "apply")
 @seam(BaseOptimizer, "apply")
 def _apply(
-    original: Original,
-    self: Any,
-    grads: Any,
-    trainable_variables: Any = None,
+    original: Original, self: Any, grads: Any, trainable_variables: Any = None
 ) -> Any:
     """Applies gradients once, as those of the global batch.
 

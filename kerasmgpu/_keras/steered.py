@@ -210,10 +210,7 @@ class Steered:
         ahead.use(pending)
 
     def _meanwhile(
-        self,
-        ahead: Ahead,
-        work: Callable[[], None],
-        run: Callable[[Any], Any],
+        self, ahead: Ahead, work: Callable[[], None], run: Callable[[Any], Any]
     ) -> Course:
         """Runs executions until a thread has done its work, on all workers."""
         every = _EVERY if self._strategy.num_workers > 1 else 1

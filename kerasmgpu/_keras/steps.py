@@ -39,10 +39,7 @@ from kerasmgpu.replica_arithmetic import require_rows
 
 @seam(TensorFlowTrainer, "_maybe_symbolic_build")
 def _maybe_symbolic_build(
-    original: Original,
-    self: Any,
-    iterator: Any = None,
-    data_batch: Any = None,
+    original: Original, self: Any, iterator: Any = None, data_batch: Any = None
 ) -> None:
     """Skips our models: tracing their first step creates the variables."""
     scope.check(self)

@@ -274,10 +274,7 @@ def _combination(state: Any) -> str:
 
 
 def _assign(
-    variable: Any,
-    array: Any,
-    combination: str | None,
-    first_worker: bool,
+    variable: Any, array: Any, combination: str | None, first_worker: bool
 ) -> None:
     """Assigns a variable's value, or its replicas' parts."""
     if isinstance(variable.value, ShardedVariable):

@@ -10,10 +10,7 @@ from kerasmgpu.job.cluster import is_first_worker
 
 _BATCH_HOOKS = ("on_batch_end", "on_train_batch_end", "on_test_batch_end")
 
-_SAVING = (
-    keras.callbacks.ModelCheckpoint,
-    keras.callbacks.BackupAndRestore,
-)
+_SAVING = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 
 
 class OnFirstWorker(keras.callbacks.Callback):
@@ -48,8 +45,7 @@ class OnFirstWorker(keras.callbacks.Callback):
     """
 
     def __init__(
-        self,
-        callback: keras.callbacks.Callback | Callable[[], Any],
+        self, callback: keras.callbacks.Callback | Callable[[], Any]
     ) -> None:
         super().__init__()
         self._is_called = is_first_worker()

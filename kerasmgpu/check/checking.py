@@ -12,10 +12,7 @@ from kerasmgpu.check import check_report, stage_record
 from kerasmgpu.commands import references, user_errors
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.commands.command_line import LOADING
-from kerasmgpu.errors import (
-    checked_integer,
-    checked_number,
-)
+from kerasmgpu.errors import checked_integer, checked_number
 from kerasmgpu.job import cluster, job_token
 from kerasmgpu.job.rendezvous import START_VARIABLE
 from kerasmgpu.replica_arithmetic import checked_shard

@@ -14,11 +14,7 @@ from absl import flags
 from kerasmgpu.errors import InputError, printable
 
 _ILLEGAL = re.compile(r"flag --([^=\s]+)=(.*?): (.*)", re.DOTALL)
-_KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-}
+_KINDS = {"int": "an integer", "float": "a number", "bool": "true or false"}
 _CIRCULAR = re.compile(r".*circular flagfile dependency.*: (.*)")
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _KIND = re.compile(

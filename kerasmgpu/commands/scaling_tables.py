@@ -18,7 +18,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             3: (384.39, 0.02620),
             4: (263.56, 0.02584),
         },
-    },
+    }
 }
 """Maps a recipe to published measurements, shown with the measured ones."""
 

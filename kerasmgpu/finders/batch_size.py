@@ -11,11 +11,7 @@ from typing import Any
 
 from kerasmgpu.commands import child_processes, plots, references
 from kerasmgpu.commands.command_line import LOADING
-from kerasmgpu.errors import (
-    InputError,
-    checked_integer,
-    checked_number,
-)
+from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.finders import batch_size_measuring, batch_size_report
 from kerasmgpu.finders.batch_size_report import BatchSizes
 from kerasmgpu.finders.batch_size_search import Limits, next_size

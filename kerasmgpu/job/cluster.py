@@ -98,9 +98,7 @@ def _check(addresses: tuple[str, ...]) -> None:
         )
 
 
-def from_environment(
-    environ: Mapping[str, str] = os.environ,
-) -> Worker | None:
+def from_environment(environ: Mapping[str, str] = os.environ) -> Worker | None:
     """Returns the job's workers and this worker's index, by the environment.
 
     Reads `TF_CONFIG` first (our launcher and Kubernetes training operators

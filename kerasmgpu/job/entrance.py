@@ -84,11 +84,7 @@ class Entrance:
             channel.hang_up()
 
     def _accept(self) -> None:
-        with (
-            self._server,
-            self._woken,
-            selectors.DefaultSelector() as selector,
-        ):
+        with self._server, self._woken, selectors.DefaultSelector() as selector:
             self._server.setblocking(False)
             selector.register(self._server, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)

@@ -71,11 +71,7 @@ class Controller:
             int, str
         ] = {}  # Rank to the reason, found while sending.
         self._job = Job(
-            settings.hosts,
-            settings.policy,
-            self._send,
-            say,
-            time.monotonic(),
+            settings.hosts, settings.policy, self._send, say, time.monotonic()
         )
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()

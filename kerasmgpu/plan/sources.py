@@ -167,10 +167,7 @@ def _from_throughput(
 
 
 def from_module(
-    build: str,
-    steps: int = 20,
-    timeout_seconds: float = 600,
-    devices: int = 1,
+    build: str, steps: int = 20, timeout_seconds: float = 600, devices: int = 1
 ) -> Measured:
     """Measures the user's model on one replica, in a child process.
 

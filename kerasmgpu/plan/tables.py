@@ -68,11 +68,7 @@ def print_mesh(report: dict[str, Any]) -> None:
     table = reports.table(
         f"mesh of keras.distribution, {report['title']}",
         "mesh",
-        right=(
-            "global\nbatch",
-            *(f"{name}\nms" for name in times),
-            "speed-up",
-        ),
+        right=("global\nbatch", *(f"{name}\nms" for name in times), "speed-up"),
     )
     table.add_column("bottleneck")
     table.add_row(

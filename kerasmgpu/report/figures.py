@@ -219,8 +219,7 @@ def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
 def efficiency(run: Run, first: Run) -> tuple[float, float]:
     """Speed-up and efficiency of a run against one on fewer replicas."""
     ratio = replica_arithmetic.speed_up(
-        median(run, "examples_per_second"),
-        median(first, "examples_per_second"),
+        median(run, "examples_per_second"), median(first, "examples_per_second")
     )
     return ratio, replica_arithmetic.efficiency(
         ratio, run.replicas, reference_replicas=first.replicas

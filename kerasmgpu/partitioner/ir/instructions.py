@@ -8,11 +8,7 @@ from typing import ClassVar, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.mesh import (
-    BETWEEN_GROUPS,
-    WITHIN_GROUPS,
-    Mesh,
-)
+from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS, WITHIN_GROUPS, Mesh
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
     Placement,

@@ -25,24 +25,18 @@ from kerasmgpu.partitioner.passes.group_sums import group_sums
 from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
 from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
 from kerasmgpu.partitioner.passes.localise_sizes import localise_sizes
-from kerasmgpu.partitioner.passes.lower_micro_batches import (
-    lower_micro_batches,
-)
+from kerasmgpu.partitioner.passes.lower_micro_batches import lower_micro_batches
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
 from kerasmgpu.partitioner.passes.order_gathers import (
     gather_in_turns,
     order_gathers,
 )
-from kerasmgpu.partitioner.passes.order_micro_batches import (
-    order_micro_batches,
-)
+from kerasmgpu.partitioner.passes.order_micro_batches import order_micro_batches
 from kerasmgpu.partitioner.passes.outline import outline, pays
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
-from kerasmgpu.partitioner.passes.sum_in_first_group import (
-    sum_in_first_group,
-)
+from kerasmgpu.partitioner.passes.sum_in_first_group import sum_in_first_group
 from kerasmgpu.partitioner.step.references import Reference
 
 

@@ -54,10 +54,7 @@ class Key(NamedTuple):
 
 
 def clusters_of(
-    build: Function,
-    nodes: Nodes,
-    edges: Sequence[Edge],
-    only_marked: bool,
+    build: Function, nodes: Nodes, edges: Sequence[Edge], only_marked: bool
 ) -> dict[str, Key]:
     """Maps nodes to XLA clusters."""
     compilable = {

@@ -72,10 +72,7 @@ class CollectiveReplicas(VariableCollectives):
         return self._of_all(build, super().gathered_counts(build, tensor), 1)
 
     def gather(
-        self,
-        build: Function,
-        one: Value,
-        parts: Sequence[Reference],
+        self, build: Function, one: Value, parts: Sequence[Reference]
     ) -> References:
         if self.mesh.num_workers == 1:
             return OnEachPlace(
@@ -94,11 +91,7 @@ class CollectiveReplicas(VariableCollectives):
         return functools.reduce(build.sizes.plus, local)
 
     def _gathered(
-        self,
-        build: Function,
-        one: Value,
-        own: Reference,
-        place: int,
+        self, build: Function, one: Value, own: Reference, place: int
     ) -> Reference:
         """All-gathers rows by a sum: each worker pads its own rows with zeros."""
         number, tensor, sharded = build.sizes, one.tensor, one.sharded
@@ -211,10 +204,7 @@ class CollectiveReplicas(VariableCollectives):
         return results
 
     def _unpacked(
-        self,
-        build: Function,
-        total: Reference,
-        shapes: Sequence[Reference],
+        self, build: Function, total: Reference, shapes: Sequence[Reference]
     ) -> list[Reference]:
         """Splits a vector into tensors; `shapes` are vectors of their sizes."""
         lengths = [product(build, shape) for shape in shapes]

@@ -7,11 +7,7 @@ differ in nothing but the names of their nodes.
 import hashlib
 from collections.abc import Iterator, Mapping
 
-from tensorflow.core.framework import (
-    attr_value_pb2,
-    function_pb2,
-    node_def_pb2,
-)
+from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
 
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name

@@ -39,9 +39,7 @@ _LOCAL_KINDS = (Sharded, Partial, PerReplica, LocalSizes)
 
 
 def along(
-    build: Build,
-    instruction: Instruction,
-    write: Callable[[Build, Any], None],
+    build: Build, instruction: Instruction, write: Callable[[Build, Any], None]
 ) -> None:
     """Writes an instruction along each line of its mesh axis.
 

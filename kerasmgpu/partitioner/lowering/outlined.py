@@ -36,11 +36,7 @@ def write(
     outputs = [build.references(one)[0] for one in body.outputs]
     requests = list(build.sizes.imports)
     build.writer.effects = build.effects()
-    function = finish(
-        build,
-        f"kerasmgpu_body_{next(_numbers)}",
-        outputs,
-    )
+    function = finish(build, f"kerasmgpu_body_{next(_numbers)}", outputs)
     parent.library.append(function)
     nodes = [
         one.node for one in body.instructions if isinstance(one, Operation)

@@ -181,10 +181,7 @@ class Replicas:
         return build.sizes.packed(self._counts(build, tensor))
 
     def gather(
-        self,
-        build: Function,
-        one: Value,
-        parts: Sequence[Reference],
+        self, build: Function, one: Value, parts: Sequence[Reference]
     ) -> References:
         """All-gathers the rows of a sharded value, in order.
 

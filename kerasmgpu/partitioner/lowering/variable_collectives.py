@@ -59,10 +59,7 @@ class VariableCollectives(Collectives):
     # All-gather ---------------------------------------------------------------
 
     def gathered_parts(
-        self,
-        build: Function,
-        one: Value,
-        parts: Sequence[Reference],
+        self, build: Function, one: Value, parts: Sequence[Reference]
     ) -> list[Reference]:
         """All-gathers a variable's parts; returns references by replica.
 
@@ -321,11 +318,7 @@ def _sum(
 
 
 def _stacked(
-    build: Function,
-    value: Reference,
-    one: Value,
-    missing: int,
-    place: int,
+    build: Function, value: Reference, one: Value, missing: int, place: int
 ) -> Reference:
     """Pads a part by `missing` zeros along its axis, and adds a first axis."""
     if missing:

@@ -21,12 +21,7 @@ from kerasmgpu.partitioner.rules.table import Emit, Plan
 _MEANS = (Emit.LOCAL_MEAN,)
 """Written for one axis after the other."""
 
-_OF_ROWS = (
-    Emit.LOOK_UP_OWN,
-    Emit.UPDATE_OWN,
-    Emit.UPDATE_OWNED,
-    Emit.SUM_OWN,
-)
+_OF_ROWS = (Emit.LOOK_UP_OWN, Emit.UPDATE_OWN, Emit.UPDATE_OWNED, Emit.SUM_OWN)
 """On the rows of a table; its other axes, and numbers of rows, can be divided."""
 
 

@@ -5,8 +5,7 @@ from kerasmgpu.partitioner.step.records import Trait, operation
 operation("PartitionedCall", "StatefulPartitionedCall", traits={Trait.CALLS})
 
 operation(
-    "Assert",
-    traits={Trait.CHECKS, Trait.NO_RANDOM_STATE, Trait.NO_STATE},
+    "Assert", traits={Trait.CHECKS, Trait.NO_RANDOM_STATE, Trait.NO_STATE}
 )
 
 operation(

@@ -782,8 +782,7 @@ operation(
 
 
 operation(
-    "MatrixTriangularSolve",
-    axes=axes("...__, ...__ -> ...__", broadcasts=True),
+    "MatrixTriangularSolve", axes=axes("...__, ...__ -> ...__", broadcasts=True)
 )
 
 operation(

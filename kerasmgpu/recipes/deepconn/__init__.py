@@ -206,10 +206,7 @@ def run_one(
         settings.seed,
         experiment.first_step,
     )
-    progress = {
-        "loss": "training MSE",
-        "val_loss": "held-out MSE",
-    }
+    progress = {"loss": "training MSE", "val_loss": "held-out MSE"}
     model.fit(
         training,
         validation_data=validation,
