@@ -23,6 +23,7 @@ if sys.argv and (sys.argv[0] == "-m" or sys.argv[0].endswith("/bin/kerasmgpu")):
 
 import importlib  # noqa: E402
 import importlib.util  # noqa: E402
+import types  # noqa: E402
 
 from kerasmgpu import _keras_hook  # noqa: E402
 
@@ -87,9 +88,16 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
-def _import_on_use(package):
-    """Makes a package's modules its attributes, imported on first use."""
-    sys.modules[package].__getattr__ = lambda name: _module(package, name)
+def _import_on_use(package, call=None):
+    """Makes a package's modules its attributes, imported on first use.
+
+    With `call`, the package can be called as this function.
+    """
+    module = sys.modules[package]
+    module.__getattr__ = lambda name: _module(package, name)
+    if call is not None:
+        methods = {"__call__": staticmethod(call)}
+        module.__class__ = type("Callable", (types.ModuleType,), methods)
 
 
 def _module(package, name):

@@ -17,21 +17,9 @@ The module is callable, as `kerasmgpu.verify` is: `kerasmgpu.check(build)` calls
 the function `checking.check`.
 """
 
-import sys
-import types
-
 from kerasmgpu import _import_on_use
 from kerasmgpu.check.checking import check
 
-_import_on_use(__name__)
+_import_on_use(__name__, call=check)
 
 __all__ = ["check"]
-
-
-class _CallableModule(types.ModuleType):
-    """A module that can be called, as its function `check`."""
-
-    __call__ = staticmethod(check)
-
-
-sys.modules[__name__].__class__ = _CallableModule

@@ -28,19 +28,13 @@ from kerasmgpu.job import cluster
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
     flag_parsing.define_arguments(check, flag_values)
-    flags.DEFINE_string(
-        "output",
-        None,
-        "File to write the report to, as JSON.",
-        flag_values=flag_values,
-    )
+    flag_parsing.define_output(flag_values)
 
 
 def main(argv: list[str]) -> None:
     """Checks the model in `argv`; exits with status 1 if a stage failed."""
     build, output = flag_parsing.only_function(argv), flags.FLAGS.output
-    if output:
-        reports.require_file_in_folder(output)
+    reports.require_file_in_folder(output)
     result = check(build, **flag_parsing.arguments(check))
     if output and cluster.is_first_worker():
         write_text(output, json.dumps(result, indent=2) + "\n")

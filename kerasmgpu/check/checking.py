@@ -1,6 +1,5 @@
 """Starts the processes of a check, and gathers what they say."""
 
-import functools
 import os
 import pathlib
 import tempfile
@@ -9,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.check import check_report, stage_record
-from kerasmgpu.commands import references, user_errors
+from kerasmgpu.commands import references, reports, user_errors
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.commands.command_line import LOADING
 from kerasmgpu.errors import checked_integer, checked_number
@@ -118,12 +117,11 @@ def check(
     }
     worker = cluster.from_environment()
     is_first = worker is None or worker.is_first
-    say = functools.partial(print, flush=True) if show and is_first else _quiet
+    say = reports.say_if(show and is_first)
     token = ""
     if worker is not None:
-        token = (
-            job_token.read()
-        )  # For each process; the first deletes the file.
+        # For each process; the first deletes the file.
+        token = job_token.read()
         job_token.discard()
     say(f"checking {job['build']}: {LOADING}")
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-check-") as name:
@@ -139,10 +137,6 @@ def check(
             print(f"worker {worker.index}: {stage['stage']}: {stage['error']}")
         time.sleep(_SECONDS_BEHIND_THE_FIRST)
     return result
-
-
-def _quiet(line: str) -> None:
-    """Prints nothing."""
 
 
 class _Checks:

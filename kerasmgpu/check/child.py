@@ -2,12 +2,12 @@
 
 import faulthandler
 import pathlib
-import sys
 import traceback
 from typing import Any
 
 from kerasmgpu.check.stage_record import StageRecord
 from kerasmgpu.commands import child_processes, search_path
+from kerasmgpu.commands.command_line import leave_job
 
 _PART_OF_TIME = 0.95
 """Share of the time-out after which the stacks of threads are logged."""
@@ -32,16 +32,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         record.end(error)
-        _leave(error)
+        leave_job(f"{type(error).__name__}: {error}")
     record.end()
     return {}
-
-
-def _leave(error: Exception) -> None:
-    """Tells the other workers of a job why this one ends."""
-    membership = sys.modules.get("kerasmgpu.job.membership")
-    if membership is not None:
-        membership.leave(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

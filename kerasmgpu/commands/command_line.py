@@ -201,12 +201,14 @@ def _disk_full_reason(error: BaseException, text: str) -> str | None:
 
 
 def _end(message: str, status: int) -> NoReturn:
-    """Ends the process with one line on standard error.
-
-    If it is a worker of a job, the other workers are told why it ends.
-    """
+    """Ends the process with one line on standard error; see `leave_job`."""
     print(f"error: {message}", file=sys.stderr)
+    leave_job(message)
+    sys.exit(status)
+
+
+def leave_job(message: str) -> None:
+    """Tells the other workers why this one ends, if it is one of a job."""
     membership = sys.modules.get("kerasmgpu.job.membership")
     if membership is not None:
         membership.leave(message)
-    sys.exit(status)

@@ -28,7 +28,8 @@ def without_traceback() -> Iterator[None]:
             sys.stdout.flush()
             sys.stderr.flush()
     except KeyboardInterrupt:
-        _say_interrupted()
+        with contextlib.suppress(BrokenPipeError):
+            print("interrupted", file=sys.stderr, flush=True)
         sys.exit(EXIT_INTERRUPTED)
     except BaseException as error:
         if not is_reader_gone(error):
@@ -65,8 +66,3 @@ def _discard_output() -> None:
     for descriptor in (1, 2):
         if _is_closed(descriptor):
             os.dup2(nowhere, descriptor)
-
-
-def _say_interrupted() -> None:
-    with contextlib.suppress(BrokenPipeError):
-        print("interrupted", file=sys.stderr, flush=True)

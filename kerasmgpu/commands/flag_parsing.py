@@ -174,6 +174,14 @@ def define_json(flag_values: flags.FlagValues) -> None:
     )
 
 
+def define_output(
+    flag_values: flags.FlagValues,
+    text: str = "File to write the report to, as JSON.",
+) -> None:
+    """Defines `--output`."""
+    flags.DEFINE_string("output", None, text, flag_values=flag_values)
+
+
 def arguments(function: Callable[..., Any]) -> dict[str, Any]:
     """Returns the values of the flags that `define_arguments` has defined."""
     values = {name: flags.FLAGS[name].value for name in _arguments(function)}

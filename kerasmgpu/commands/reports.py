@@ -1,8 +1,9 @@
 """A report's folder or file, its tables, and the console for them."""
 
+import functools
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -28,8 +29,10 @@ def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     return folder
 
 
-def require_file_in_folder(path: str | os.PathLike[str]) -> None:
-    """Raises `InputError` if `--output` can't be a file."""
+def require_file_in_folder(path: str | os.PathLike[str] | None) -> None:
+    """Raises `InputError` if `--output` is given and can't be a file."""
+    if not path:
+        return
     file = pathlib.Path(path)
     if not file.parent.is_dir() or file.is_dir():
         raise InputError(
@@ -78,6 +81,11 @@ def table(
 def say(console: Console, line: str) -> None:
     """Prints a line as it is: no markup, no colours, no line breaks."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_if(show: bool) -> Callable[[str], None]:
+    """Returns a function that prints a line of progress at once, or does not."""
+    return functools.partial(print, flush=True) if show else lambda line: None
 
 
 def mesh_text(mesh: dict[str, int]) -> str:

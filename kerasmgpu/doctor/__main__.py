@@ -27,11 +27,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
     flag_parsing.define_arguments(examination.run, flag_values)
     flag_parsing.define_json(flag_values)
-    flags.DEFINE_string(
-        "output",
-        None,
-        "File for the report, without names of people and hosts.",
-        flag_values=flag_values,
+    flag_parsing.define_output(
+        flag_values, "File for the report, without names of people and hosts."
     )
 
 
@@ -39,8 +36,7 @@ def main(argv: list[str]) -> None:
     """Examines, reports, and exits with status 1 if there is a problem."""
     flag_parsing.require_flags_only(argv)
     output = flags.FLAGS.output
-    if output:
-        reports.require_file_in_folder(output)
+    reports.require_file_in_folder(output)
     report = examination.run(**flag_parsing.arguments(examination.run))
     if cluster.is_first_worker():
         if flags.FLAGS.json:

@@ -43,7 +43,8 @@ def versions(on_gpus: bool) -> dict[str, str]:
     }
     if on_gpus:
         build = tf.sysconfig.get_build_info()
-        found["GPU"] = ", ".join(sorted(set(map(_gpu, _gpus()))))
+        gpus = tf.config.get_visible_devices("GPU")
+        found["GPU"] = ", ".join(sorted(set(map(_gpu, gpus))))
         found["CUDA"] = str(build.get("cuda_version"))
         found["cuDNN"] = str(build.get("cudnn_version"))
     return found
@@ -86,10 +87,6 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
                 f"{name}: {one or 'none'} there, {other or 'none'} here"
             )
     return lines
-
-
-def _gpus() -> list[tf.config.PhysicalDevice]:
-    return tf.config.get_visible_devices("GPU")
 
 
 def _gpu(gpu: tf.config.PhysicalDevice) -> str:

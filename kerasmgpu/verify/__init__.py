@@ -21,21 +21,9 @@ The module is callable: `kerasmgpu.verify(build, data)` calls the function
 `python -m` needs, would replace a function of this name in `kerasmgpu`.)
 """
 
-import sys
-import types
-
 from kerasmgpu import _import_on_use
 from kerasmgpu.verify.verification import verify
 
-_import_on_use(__name__)
+_import_on_use(__name__, call=verify)
 
 __all__ = ["verify"]
-
-
-class _CallableModule(types.ModuleType):
-    """A module that can be called, as its function `verify`."""
-
-    __call__ = staticmethod(verify)
-
-
-sys.modules[__name__].__class__ = _CallableModule

@@ -22,19 +22,13 @@ from kerasmgpu.verify import verification, verify
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
     flag_parsing.define_arguments(verify, flag_values)
-    flags.DEFINE_string(
-        "output",
-        None,
-        "File to write the report to, as JSON.",
-        flag_values=flag_values,
-    )
+    flag_parsing.define_output(flag_values)
 
 
 def main(argv: list[str]) -> None:
     """Verifies the model in `argv`; exits with status 1 if not in parity."""
     build, output = flag_parsing.only_function(argv), flags.FLAGS.output
-    if output:
-        reports.require_file_in_folder(output)
+    reports.require_file_in_folder(output)
     result = verify(build, **flag_parsing.arguments(verify))
     if output:
         write_text(output, verification.to_json(result))

@@ -124,10 +124,13 @@ def compare(
     """
     if tolerance is None:
         tolerance = TOLERANCES[one.facts["dtype"]]
-    start, kinds = one.start(), _kinds(one)
+    start = one.start()
+    kinds = [variable["kind"] for variable in one.facts["variables"]]
     first_step = None
     for step in one.facts["steps"]:
-        distances = _of_variables(start, one, many, step, kinds)
+        distances = weight_differences(
+            start, one.weights(step), many.weights(step), kinds, step
+        )
         if max(distances, default=0.0) > tolerance and first_step is None:
             first_step, at_first = step, distances
     if first_step is None:
@@ -185,7 +188,8 @@ def weight_differences(
         if kind == "seed" or excess == 0:
             distances.append(0.0)
         else:
-            distances.append(_quotient(excess, updates[kind]))
+            update = updates[kind]
+            distances.append(excess / update if update > 0 else float("inf"))
     return distances
 
 
@@ -233,26 +237,6 @@ def first_not_finite(outcome: Outcome) -> int | None:
 
 def _wide(array: Any) -> np.ndarray:
     return np.asarray(array, "float64")
-
-
-def _quotient(value: float, by: float) -> float:
-    return value / by if by > 0 else float("inf")
-
-
-def _kinds(outcome: Outcome) -> list[str]:
-    return [variable["kind"] for variable in outcome.facts["variables"]]
-
-
-def _of_variables(
-    start: list[np.ndarray],
-    one: Outcome,
-    many: Outcome,
-    step: int,
-    kinds: list[str],
-) -> list[float]:
-    return weight_differences(
-        start, one.weights(step), many.weights(step), kinds, step
-    )
 
 
 def _of_results(one: Outcome, many: Outcome, losses: bool) -> dict[str, float]:

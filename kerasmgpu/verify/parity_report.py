@@ -26,7 +26,7 @@ def print_tables(result: dict[str, Any]) -> None:
     if good:
         console.print(_checks(result, good))
     if result["partition"]:
-        _say_partition(console, result)
+        _print_partition(console, result)
     for run in result["runs"]:
         if "failed" in run:
             reports.say(console, f"{_name(run)} failed: {run['failed']}")
@@ -61,11 +61,9 @@ def _checks(result: dict[str, Any], runs: list[dict[str, Any]]) -> Table:
 
 
 def _cell(check: dict[str, float]) -> str:
-    distance, is_good = (
-        check["distance"],
-        check["distance"] <= check["tolerance"],
-    )
-    if check["tolerance"] == 0 and is_good:
+    distance, tolerance = check["distance"], check["tolerance"]
+    is_good = distance <= tolerance
+    if tolerance == 0 and is_good:
         return "identical [green]✓[/]"
     mark = "[green]✓[/]" if is_good else "[red]✗[/]"
     return f"{distance:.1e} {mark}"
@@ -82,9 +80,7 @@ def _layers(run: dict[str, Any]) -> Table:
     )
     names = [layer["name"] for layer in run["layers"]]
     first = run["first_layer"]
-    # From two layers before the first to differ.
-    begin = min(names.index(first) - 2, len(names) - _LAYERS_SHOWN)
-    begin = max(0, begin)
+    begin = max(0, min(names.index(first) - 2, len(names) - _LAYERS_SHOWN))
     for layer in run["layers"][begin : begin + _LAYERS_SHOWN]:
         mark = " ← first to differ" if layer["name"] == first else ""
         table.add_row(
@@ -97,14 +93,8 @@ def _layers(run: dict[str, Any]) -> Table:
     return table
 
 
-def _say_partition(console: Any, result: dict[str, Any]) -> None:
-    console.print(_partition(result))
-    if result["unsharded"]:
-        reports.say(console, f"Note: {result['unsharded']}.")
-
-
-def _partition(result: dict[str, Any]) -> Table:
-    """Returns the table of each layer's operations and their communication."""
+def _print_partition(console: Any, result: dict[str, Any]) -> None:
+    """Prints the table of each layer's operations and their communication."""
     table = reports.table(
         "A training step on replicas",
         "layer",
@@ -121,7 +111,9 @@ def _partition(result: dict[str, Any]) -> Table:
                 *(f"{part[what]:,}" for what in ("summed", "gathered")),
                 ", ".join(part["no_rule"]) or "–",
             )
-    return table
+    console.print(table)
+    if result["unsharded"]:
+        reports.say(console, f"Note: {result['unsharded']}.")
 
 
 def _number(value: float | None) -> str:

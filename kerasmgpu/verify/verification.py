@@ -1,6 +1,5 @@
 """Checks that a model trains the same on N replicas as on one device."""
 
-import functools
 import json
 import math
 import pathlib
@@ -10,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kerasmgpu.commands import references
+from kerasmgpu.commands import references, reports
 from kerasmgpu.errors import (
     InputError,
     checked_counts,
@@ -129,9 +128,7 @@ def verify(
         job = {**functions, **settings, "data_file": None}
         if arrays is not None:
             job["data_file"] = _saved(arrays, folder / "data.npz")
-        say = (
-            functools.partial(print, flush=True) if show else lambda line: None
-        )
+        say = reports.say_if(show)
         runs = Runs(folder, job, seconds, say)
         result = compare_all(runs, counts, tolerance, say)
     if show:

@@ -63,7 +63,7 @@ class Inference:
             if known.facts is not None:
                 known.facts(node, self)
             axes = _join_rows(node, None if self._in_branch else self._joins)
-            if not all(_is_known(tensor) for tensor in node.outputs):
+            if any(t.shape is None or None in t.shape for t in node.outputs):
                 _infer_shapes(node, axes)
 
     def infer_branch(self, graph: Graph) -> None:
@@ -211,10 +211,6 @@ def _join(one: Size, two: Size, joins: Joins) -> bool:
     joins.append((first, second))
     first.join(second)
     return True
-
-
-def _is_known(tensor: Tensor) -> bool:
-    return tensor.shape is not None and None not in tensor.shape
 
 
 def _infer_shapes(node: Node, axes: table.Axes | None) -> None:

@@ -306,7 +306,8 @@ class Program:
             return self._written[True]
         if with_outputs not in self._written:
             with without_garbage_collection():
-                self._written[with_outputs] = self._write(with_outputs)
+                emitted = self.emitted(with_outputs)
+                self._written[with_outputs] = self.added(emitted, with_outputs)
         return self._written[with_outputs]
 
     def beside(self) -> "Program":
@@ -416,9 +417,6 @@ class Program:
             build.writer.effects += build.clock.finish()
         library.append(all_passes.finish(build, name, made, self.trace.dump))
         return Emitted(build, widths, [one.dtype for one in made])
-
-    def _write(self, with_outputs: bool) -> Written:
-        return self.added(self.emitted(with_outputs), with_outputs)
 
     def added(self, emitted: Emitted, with_outputs: bool) -> Written:
         """Adds an emitted function to TensorFlow's library; collective.
