@@ -1,8 +1,5 @@
 """What `__init__.py` loads when it is used, for type checkers and editors."""
 
-from collections.abc import Callable
-from typing import Any
-
 from kerasmgpu import callbacks as callbacks
 from kerasmgpu import memory as memory
 from kerasmgpu import placement as placement
@@ -37,6 +34,4 @@ from kerasmgpu.verify import verify as verify  # The module that is called.
 
 __version__: str
 
-def _import_on_use(
-    package: str, call: Callable[..., Any] | None = None
-) -> None: ...
+def _import_on_use(package: str, call: object = None) -> None: ...
