@@ -165,7 +165,6 @@ def sample_gpu(name: str, gpu: Gpu | None) -> dict[str, Any]:
     """Returns the sample of one of TensorFlow's GPUs.
 
     Args:
-        name: String such as `"GPU:0"`.
         gpu: The `Gpu` that reads its counters; `None` for TensorFlow's
             figures only.
 

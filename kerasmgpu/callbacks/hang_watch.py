@@ -145,9 +145,6 @@ class _HangThread(threading.Thread):
 
     Args:
         model: The `keras.Model` that the calling thread trains.
-        pulse: `Pulse` of its steps.
-        hang_seconds: See `HangWatch`.
-        path: See `HangWatch`.
     """
 
     def __init__(

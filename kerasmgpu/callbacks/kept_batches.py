@@ -17,9 +17,6 @@ class KeptBatches(Probe):
     """Keeps the last `NUM_KEPT` batches, numbered from 0 in each `fit`.
 
     TensorFlow's staging areas hold references to tensors; nothing is copied.
-
-    Args:
-        strategy: The `tf.distribute.Strategy` that distributes the batches.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:

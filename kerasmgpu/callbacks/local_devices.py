@@ -56,7 +56,6 @@ def utilization(
     """Returns FLOPs per second and MFU of an epoch, where they are known.
 
     Args:
-        strategy: The strategy that trained.
         rates: Mapping with `examples_per_second` and `steps_per_second`.
 
     Returns:

@@ -242,9 +242,6 @@ _NOTHING = contextlib.nullcontext()
 class _Samples(step_hooks.StepHook):
     """Counts the steps; takes samples, norms and the profile of a `Monitors`.
 
-    Args:
-        monitors: The callback.
-
     Attributes:
         step: Integer, batches that the optimizer has seen, those of earlier
             `fit`s included; 0 until the first execution.
@@ -298,7 +295,6 @@ class _Samples(step_hooks.StepHook):
         """Returns norms by tag.
 
         Args:
-            paths: Paths of the variables.
             norms: NumPy array `[variables, 2]`, of gradients and updates.
         """
         tags = {"global": np.linalg.norm(norms, axis=0)}

@@ -94,11 +94,7 @@ class NotFinite(keras.callbacks.Callback):
 
 
 class _Checks(step_hooks.StepHook):
-    """Runs checked steps, and explains the one that fails.
-
-    Args:
-        gradients: See `NotFinite`.
-    """
+    """Runs checked steps, and explains the one that fails."""
 
     def __init__(self, model: keras.Model, gradients: bool) -> None:
         self.model = model
@@ -157,11 +153,7 @@ class _Checks(step_hooks.StepHook):
         raise InputError(self._explained(text))
 
     def _explained(self, error: str) -> str:
-        """Returns the message about a step that failed.
-
-        Args:
-            error: TensorFlow's message, which names the failed node.
-        """
+        """Returns the message about a step that failed, from TensorFlow's."""
         found = _REPLICA.search(error)
         written = getattr(self.model.train_function, "written", None)
         parts = 1 if written is None else written.lowered.mesh.micro_batches
@@ -187,11 +179,7 @@ class _Checks(step_hooks.StepHook):
         )
 
     def _within_execution(self, replica: int) -> int:
-        """Counts the finished steps of the execution that failed.
-
-        Args:
-            replica: Number of the replica that failed, on this worker.
-        """
+        """Counts the finished steps of the execution that failed on a local replica."""
         steps = self.model.steps_per_execution
         done = self._checked.done(replica) - self._counted - self._steps
         return max(0, min(done, steps - 1))

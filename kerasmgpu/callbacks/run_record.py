@@ -230,9 +230,6 @@ def histogram(step_seconds: np.ndarray) -> dict[str, list[Any]]:
 
     The edges of all histograms are on one grid, so that they can be added.
 
-    Args:
-        step_seconds: NumPy array of floats.
-
     Returns:
         Dictionary: `"edges"`, seconds, one more than `"counts"`; both are
         empty if no step took any time.

@@ -143,9 +143,6 @@ def hand_on(
     Without output (`verbose=0`), all go into the logs.
 
     Args:
-        callback: The `keras.callbacks.Callback` of a running `fit`.
-        figures: Dictionary of an epoch's figures.
-        logs: Dictionary, the argument of `on_epoch_end`.
         in_the_bar: Names of the figures for the bar.
     """
     if logs is None:

@@ -43,12 +43,7 @@ class Probe:
         _probes[self.number] = self
 
     def timed(self, iterator: Any) -> Any:
-        """Wraps an iterator; returns anything else unchanged.
-
-        Args:
-            iterator: A `tf.data.Iterator` or a
-                `tf.distribute.DistributedIterator`.
-        """
+        """Wraps an iterator; returns anything else unchanged."""
         kinds = (tf.data.Iterator, tf.distribute.DistributedIterator)
         if isinstance(iterator, kinds):
             return TimedIterator(iterator, self)
@@ -69,11 +64,7 @@ class Probe:
 
 
 class InputProbe(Probe):
-    """Records the rows and the wait of every batch of its timed iterators.
-
-    Args:
-        strategy: The `tf.distribute.Strategy` that distributes the batches.
-    """
+    """Records the rows and the wait of every batch of its timed iterators."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         super().__init__()

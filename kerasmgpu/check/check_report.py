@@ -28,11 +28,7 @@ def line(stage: dict[str, Any]) -> str:
 
 
 def print_table(result: dict[str, Any]) -> None:
-    """Prints a row per stage, with its seconds on one device and on all.
-
-    Args:
-        result: Dictionary, as `checking.check` returns it.
-    """
+    """Prints a row per stage, with its seconds on one device and on all."""
     console = reports.console()
     runs = result["runs"]
     by_stage = [{s["stage"]: s for s in run["stages"]} for run in runs]

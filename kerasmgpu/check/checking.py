@@ -143,9 +143,6 @@ class _Checks:
     """Runs the processes of a check, one after the other.
 
     Args:
-        folder: `pathlib.Path` for their files.
-        job: Dictionary, the settings.
-        say: Function that prints a line of progress.
         token: String, see `job_token.read`; empty outside of a job.
     """
 

@@ -14,11 +14,7 @@ _PART_OF_TIME = 0.95
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Runs the stages of a job; errors are in the file of its stages.
-
-    Args:
-        job: Dictionary, as `checking.check` makes it.
-    """
+    """Runs the stages of a job; errors are in the file of its stages."""
     record = StageRecord(pathlib.Path(job["folder"]))
     # The log then shows where a crash or a time-out has found it.
     faulthandler.enable()

@@ -13,11 +13,7 @@ _FILE = "stages.jsonl"
 
 
 class StageRecord:
-    """Writes when stages begin and end, and why one failed.
-
-    Args:
-        folder: `pathlib.Path` of the process.
-    """
+    """Writes when stages begin and end, and why one failed."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._path = folder / _FILE
@@ -61,9 +57,6 @@ def read(
     folder: pathlib.Path,
 ) -> tuple[list[dict[str, Any]], str | None, dict[str, Any]]:
     """Reads the stages of a process.
-
-    Args:
-        folder: See `StageRecord`.
 
     Returns:
         List of the stages that have ended, dictionaries of `"stage"`,

@@ -29,7 +29,6 @@ def run(job: dict[str, Any], record: StageRecord) -> None:
     """Trains, or resumes what an earlier process has trained.
 
     Args:
-        job: Dictionary; see `checking.check`.
         record: `StageRecord` of this process, which is starting TensorFlow.
     """
     strategy = None if job["on_one_device"] else _strategy(job["strategy"])
@@ -56,8 +55,6 @@ class _Program:
     """The user's functions, under a strategy or on one device.
 
     Args:
-        job: See `run`.
-        record: See `run`.
         strategy: The `tf.distribute.Strategy`, or `None` for stock Keras.
     """
 
@@ -102,11 +99,7 @@ class _Program:
         epochs: int,
         callbacks: list[keras.callbacks.Callback],
     ) -> list[float]:
-        """Trains with a checkpoint per epoch.
-
-        Returns:
-            List of floats, each epoch's loss, or its first other log.
-        """
+        """Trains with a checkpoint per epoch; returns each one's loss, or first log."""
         checkpoint = Checkpoint(self.folder / _CHECKPOINTS)
         history = model.fit(
             dataset,

@@ -71,8 +71,6 @@ def batch_sizes(
     """Returns the rows of each batch of arrays; the last batch is smaller.
 
     Args:
-        rows: Integer, rows of the arrays.
-        steps: Integer, batches wanted.
         global_batch_size: Integer. Default: 26, or fewer where rows are few.
 
     Returns:

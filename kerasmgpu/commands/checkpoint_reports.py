@@ -16,7 +16,6 @@ def show(path: str, as_json: bool = False) -> dict[str, Any]:
 
     Args:
         path: String, a checkpoint, or the directory of a run.
-        as_json: Boolean, whether to print JSON instead of tables.
 
     Returns:
         Dictionary: `"checkpoint"`, its path; `"epoch"` and `"step"`; `"keras"`

@@ -37,7 +37,6 @@ class ChildCrashed(InputError):
     """A child process timed out, or ended without an `InputError`.
 
     Args:
-        message: String, the reason in one line.
         status: Integer, its exit status (negative: the signal that ended it),
             or `None` if it timed out and was killed.
     """
@@ -269,12 +268,7 @@ def visible_gpus() -> list[str]:
 
 
 def failure_reason(status: int, lines: Sequence[str]) -> str:
-    """Returns the line with the reason from a failed program's output.
-
-    Args:
-        status: Integer, its exit status.
-        lines: Sequence of strings, its last lines of output.
-    """
+    """Returns the line with the reason from a failed program's output."""
     stripped = [line.strip() for line in lines if line.strip()]
     told = [
         line

@@ -107,11 +107,7 @@ def _parsed(
 
 
 def show_help_of(module: types.ModuleType) -> None:
-    """Makes `--help` show a module's docstring and flags.
-
-    Args:
-        module: The module that defined the flags.
-    """
+    """Makes `--help` show a module's docstring and flags."""
     sys.modules["__main__"].__doc__ = module.__doc__
     for flag in flags.FLAGS.get_flags_for_module(module.__name__):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)

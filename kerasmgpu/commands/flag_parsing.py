@@ -46,13 +46,7 @@ flags.disclaim_key_flags()
 
 
 def parse(argv: list[str]) -> list[str]:
-    """Parses the arguments of a command into `flags.FLAGS`.
-
-    Args:
-        argv: List of strings, the command and its arguments.
-
-    Returns:
-        List of strings, the command and its arguments that are not flags.
+    """Parses flags into `flags.FLAGS`; returns the arguments that are none.
 
     Raises:
         InputError: If a flag or a flag file is invalid. (abseil would show
@@ -98,14 +92,7 @@ def _one_line(message: str) -> str:
 
 
 def defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the defaults of a function's arguments, for a command's flags.
-
-    Args:
-        function: Function that a command calls with its flags as keywords.
-
-    Returns:
-        Dictionary from names to defaults, for arguments that have one.
-    """
+    """Returns the defaults of a function's arguments, for a command's flags."""
     return {
         name: parameter.default
         for name, parameter in inspect.signature(function).parameters.items()

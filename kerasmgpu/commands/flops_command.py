@@ -80,11 +80,7 @@ def count_flops(
 
 
 def print_flops(report: dict[str, Any]) -> None:
-    """Prints the table, the totals, and what is not counted.
-
-    Args:
-        report: Dictionary, as `count_flops` returns it.
-    """
+    """Prints the table, the totals, and what is not counted."""
     console = reports.console()
     rows = report["global_batch_size"]
     columns = ["forward", "backward"]

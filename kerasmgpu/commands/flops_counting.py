@@ -11,11 +11,7 @@ from kerasmgpu.hardware import data_sheets
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Traces the model of a job, and counts its operations.
-
-    Args:
-        job: Dictionary, as `flops_command.count_flops` makes it.
-    """
+    """Traces the model of a job, and counts its operations."""
     # Imported here, so that errors name the user's function.
     from kerasmgpu.commands.traced_step import num_parameters, trace_job
     from kerasmgpu.flops.counting import count

@@ -32,16 +32,13 @@ def _tell_missing() -> None:
 
 
 def new_figure(width: float = 6, height: float = 4) -> Any:
-    """Returns an empty figure, or `None` without matplotlib.
+    """Returns an empty figure, which needs no display; `None` without matplotlib.
 
     Without matplotlib, prints what to install, once per process.
 
     Args:
         width: Inches.
         height: Inches.
-
-    Returns:
-        A `matplotlib.figure.Figure`, which needs no display.
     """
     try:
         from matplotlib.figure import Figure
@@ -68,11 +65,7 @@ def line(
 
 
 def epoch_axis(axes: Any) -> None:
-    """Labels the x axis "epoch", with ticks at integers only.
-
-    Args:
-        axes: `matplotlib.axes.Axes`.
-    """
+    """Labels the x axis "epoch", with ticks at integers only."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("epoch")
@@ -84,10 +77,6 @@ def count_axis(axes: Any, counts: Iterable[int], label: str) -> None:
 
     Counts that grow by factors (replicas, rows of a batch) get a logarithmic
     scale.
-
-    Args:
-        axes: `matplotlib.axes.Axes`.
-        counts: Sequence of integers, the x values of the plot.
     """
     counts = sorted(set(counts))
     by_factors = all(b >= 1.5 * a for a, b in zip(counts, counts[1:]))
@@ -99,11 +88,6 @@ def count_axis(axes: Any, counts: Iterable[int], label: str) -> None:
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Writes or replaces a PNG file of a figure atomically.
-
-    Args:
-        figure: `matplotlib.figure.Figure`.
-        path: Path of the PNG file.
-    """
+    """Writes or replaces a PNG file of a figure atomically."""
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -23,8 +23,6 @@ def job(
     """Returns the entries of a child's job that name the user's functions.
 
     Args:
-        build: Function that returns a compiled model, or its reference.
-        data: Function that returns the data, or its reference, or `None`.
         caller: String, name of the function that needs the child.
 
     Raises:

@@ -54,11 +54,7 @@ def require_folder(
 
 
 def console() -> Console:
-    """Returns a console of the terminal's width, or a wide one for a file.
-
-    Returns:
-        A `rich.console.Console`.
-    """
+    """Returns a console of the terminal's width, or a wide one for a file."""
     found = Console()
     if found.is_terminal or found.is_jupyter:
         return found

@@ -42,11 +42,7 @@ def published_speed_up(recipe: str, replicas: int) -> float | None:
 
 
 def print_tables(report: dict[str, Any]) -> None:
-    """Prints a table of the runs, with published measurements if any.
-
-    Args:
-        report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
-    """
+    """Prints a table of the runs, with published measurements if any."""
     console = reports.console()
     published = PUBLISHED.get(report["recipe"])
     figures = ("time (s)", "loss", "speed-up", "efficiency")
@@ -86,10 +82,6 @@ def draw(report: dict[str, Any], path: pathlib.Path) -> None:
     """Draws measured, ideal and published speed-up over replicas.
 
     Without matplotlib or a successful run, prints one line instead.
-
-    Args:
-        report: Dictionary, as `kerasmgpu.commands.scaling_report.run` returns it.
-        path: Path of the PNG file.
     """
     runs = [run for run in report["runs"] if "speed_up" in run]
     if not runs:

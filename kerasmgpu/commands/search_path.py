@@ -47,11 +47,7 @@ def for_child() -> dict[str, list[str]]:
 
 
 def enter(state: dict[str, list[str]]) -> None:
-    """Makes this process find modules as its parent does.
-
-    Args:
-        state: Dictionary, from `for_child`.
-    """
+    """Makes this process find modules as its parent does."""
     sys.path[:], _folders[:] = state["paths"], state["folders"]
 
 

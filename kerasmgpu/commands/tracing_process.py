@@ -17,12 +17,7 @@ _PROGRESS = "progress.txt"
 
 
 def tell(job: dict[str, Any], line: str) -> None:
-    """Has the parent of a job's process print a line, if it shows progress.
-
-    Args:
-        job: Dictionary, as `main` gets it.
-        line: String, what begins.
-    """
+    """Has the parent of a job's process print a line, if it shows progress."""
     if "folder" in job:
         path = pathlib.Path(job["folder"]) / _PROGRESS
         with path.open("a", encoding="utf-8") as file:
@@ -47,9 +42,6 @@ def run(
         caller: String, name of the function of kerasmgpu that calls this.
         build: Function that returns a compiled model, or its name; see
             `kerasmgpu.memory.memory`.
-        data: Function that returns the data, its name, or `None`.
-        global_batch_size: Integer, rows of a batch, or `None`.
-        timeout_seconds: Number, how long it may take.
         show: Whether to say what is traced, and what the child `tell`s, on
             standard error.
         **settings: More entries of the job.

@@ -42,8 +42,7 @@ def in_one_line(error: Exception) -> str:
 def place_in_stack(text: str) -> str | None:
     """Returns the user's line in a stack of `faulthandler`, or `None`.
 
-    Args:
-        text: String, the stack, the innermost call first.
+    The innermost call is the first one.
     """
     frames = [
         traceback.FrameSummary(file, int(number), name)

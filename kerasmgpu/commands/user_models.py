@@ -11,10 +11,7 @@ from kerasmgpu.errors import InputError
 
 
 def build(function: Callable[[], Any]) -> tuple[keras.Model, Any]:
-    """Calls the user's function.
-
-    Returns:
-        The compiled `keras.Model`, and its data or `None`.
+    """Calls the user's function; returns its model, and its data or `None`.
 
     Raises:
         InputError: If it returns no compiled model.
@@ -79,7 +76,6 @@ def loaded(
     """Imports the user's module, builds the model, and gets its data.
 
     Args:
-        build_name: String, `"module:function"`.
         data: See `model_and_data`.
         listed: Names of imagined devices that the program has asked for; see
             `strategies.distributions.noted`.

@@ -8,11 +8,7 @@ from kerasmgpu.job.cluster import SEPARATE_VARIABLE
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Compiles the steps of a job, in as many workers as it has.
-
-    Args:
-        job: Dictionary, as `filling.fill` makes it.
-    """
+    """Compiles the steps of a job, in as many workers as it has."""
     # Imported here, so that errors name the user's function.
     from kerasmgpu.compile import one_step
 

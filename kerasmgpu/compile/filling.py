@@ -123,11 +123,7 @@ def fill(
 
 
 def print_programs(report: dict[str, Any]) -> None:
-    """Prints the steps that were compiled, and what the folder has.
-
-    Args:
-        report: Dictionary, as `fill` returns it.
-    """
+    """Prints the steps that were compiled, and what the folder has."""
     console = reports.console()
     columns = ["rows", "compiled", "seconds"]
     table = reports.table(

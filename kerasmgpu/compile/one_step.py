@@ -34,13 +34,7 @@ class _ReadsLogs(keras.callbacks.Callback):
 
 
 def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
-    """Compiles the steps of a job in this process, or worker.
-
-    Args:
-        job: Dictionary, as `filling.fill` makes it.
-
-    Returns:
-        Dictionary, as `filling.fill` returns it, without the folder.
+    """Compiles the steps of a job in this process, or worker; see `filling.fill`.
 
     Raises:
         InputError: If the model is compiled without XLA, or nothing can be

@@ -216,13 +216,7 @@ def _of_worker(facts: dict[str, Any]) -> Iterator[Finding]:
 def judged(
     judge: Callable[..., Iterable[Finding]], subject: str, *facts: Any
 ) -> Iterator[Finding]:
-    """Yields a judgement's findings; one that fails becomes a finding.
-
-    Args:
-        judge: Function of facts that returns findings.
-        subject: String, the subject of a failure.
-        *facts: Arguments of `judge`.
-    """
+    """Yields a judgement's findings; one that fails becomes a finding."""
     try:
         yield from judge(*facts)
     except Exception as error:

@@ -139,7 +139,6 @@ def judge_versions(
     """Judges versions, and what importing them gave.
 
     Args:
-        versions: As `versions` returns them.
         facts: As the process of this module returns them; or
             `{"error": why it failed}`.
     """

@@ -171,11 +171,7 @@ class _Search:
     """Runs measuring processes, one after the other, until the search ends.
 
     Args:
-        job: Dictionary, the settings.
         limits: `Limits`; `high` is completed by the first process.
-        folder: `pathlib.Path` of the processes' files.
-        timeout: Float, seconds for one size.
-        show: Boolean, whether to print each size.
     """
 
     def __init__(

@@ -24,9 +24,6 @@ _EPOCHS = 3
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Measures until the search ends, or a size fails.
 
-    Args:
-        job: Dictionary, as `batch_size.find_batch_size` makes it.
-
     Returns:
         Dictionary, empty: measurements are in the file.
     """

@@ -39,11 +39,6 @@ def result(
 ) -> BatchSizes:
     """Returns the result of a finished search.
 
-    Args:
-        facts: Dictionary of facts about the model.
-        measured: List of measurements.
-        target: Float, see `batch_size_search.knee`.
-
     Raises:
         InputError: If no size trained.
     """

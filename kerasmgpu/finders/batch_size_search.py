@@ -31,11 +31,7 @@ class Limits:
 
 
 def next_size(measured: Sequence[dict[str, Any]], limits: Limits) -> int | None:
-    """Returns the global batch size to measure next; `None` ends the search.
-
-    Args:
-        measured: Sequence of measurements.
-    """
+    """Returns the global batch size to measure next; `None` ends the search."""
     if not measured:
         return limits.low
     speeds = _speeds(measured)

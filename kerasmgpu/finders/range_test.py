@@ -79,11 +79,7 @@ def run(
 ) -> None:
     """Trains a model with the rates of a test, then restores it.
 
-    Args:
-        model: See `find_learning_rate`.
-        data: See `find_learning_rate`.
-        global_batch_size: See `find_learning_rate`.
-        seed: See `find_learning_rate`.
+    See `find_learning_rate` for the other arguments.
     """
     _keras.install()
     _require_trainable(model)

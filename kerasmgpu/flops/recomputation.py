@@ -19,9 +19,6 @@ def recomputed(graph: Graph) -> set[Node]:
     These depend on an input that waits for gradients, and repeat an earlier
     node. All random numbers of one shape count as equal, since dropout draws
     anew; so do two loops with the same products and inputs.
-
-    Args:
-        graph: The graph of a training step.
     """
     late = _after_waiting(graph)
     if not late:

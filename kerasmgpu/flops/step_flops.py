@@ -191,7 +191,6 @@ def layer_of(operation: str, paths: Collection[str]) -> str:
     completed.
 
     Args:
-        operation: Name of the operation.
         paths: See `StepFlops.by_layer`.
     """
     *scopes, _ = re.split("gradients/", operation)[-1].split("/")

@@ -22,12 +22,7 @@ class TrainedStep:
         self._flops: StepFlops | None = None
 
     def set(self, graph: Graph, rows: int | None) -> None:
-        """Sets the step, without keeping its graph alive.
-
-        Args:
-            graph: `Graph` of the step as one device runs it.
-            rows: Integer, rows of a global batch; `None` if unknown.
-        """
+        """Sets the step, without keeping its graph alive."""
         self.rows = rows
         if self._graph is None or self._graph() is not graph:
             self._graph, self._flops = weakref.ref(graph), None

@@ -92,9 +92,6 @@ def nvlinks(gpu: Gpu) -> NvLinks:
 def topology(nvml: Nvml) -> list[list[str]]:
     """Returns the matrix of `nvidia-smi topo -m`, without network cards.
 
-    Args:
-        nvml: The `Nvml` of `open_nvml`.
-
     Returns:
         A list of strings per GPU of `nvml.gpus`, one per GPU: `"X"` for itself,
         `"NV4"` for four NVLinks (through NVSwitches: the fewer of the two

@@ -19,8 +19,6 @@ def fits(
 
     Args:
         module: String, `"module:function"`, as for `kerasmgpu memory`.
-        device_memory: String, a size or a GPU's name.
-        predictions: List of dictionaries of `step_time.Prediction`.
         is_weak: Boolean, whether every replica has as many rows, of which the
             prediction for one replica has the number.
 
@@ -75,13 +73,7 @@ def _flags(row: dict[str, Any]) -> str:
 def verdict(
     found: Sequence[dict[str, Any]], recommended: int, device_memory: str
 ) -> str:
-    """Returns a sentence: whether the recommended number of replicas fits.
-
-    Args:
-        found: Result of `fits`.
-        recommended: Integer, a number of replicas in it.
-        device_memory: String.
-    """
+    """Returns a sentence: whether the recommended number of replicas fits."""
     (fit,) = (fit for fit in found if fit["replicas"] == recommended)
     replicas = f"{recommended} replica{'s' if recommended > 1 else ''}"
     needed = size(fit["memory_bytes"])

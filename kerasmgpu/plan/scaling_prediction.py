@@ -78,9 +78,7 @@ def run(
     """Calls `plan`, prints the table and writes the files.
 
     Args:
-        step: `step_time.Step` of one replica.
         title: String, description of the machines.
-        notes: Sequence of strings to print below the table.
         output_dir: String or path-like, folder for `plan.json` and
             `plan.png`. Default: no files.
         module: String, `"module:function"` of the model whose memory is
@@ -118,14 +116,9 @@ def run_mesh(
     notes: Sequence[str] = (),
     output_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Prints the prediction for a mesh, and writes `plan.json`.
+    """Prints the prediction for a mesh, and writes `plan.json`; draws no plot.
 
-    Args:
-        prediction: `mesh_time.MeshPrediction`.
-        step: `step_time.Step` of one device.
-        title: See `run`.
-        notes: See `run`.
-        output_dir: See `run`; there is no plot.
+    See `run` for the arguments.
 
     Returns:
         JSON-serialisable dictionary of `scaling`, `step`, `predictions` (one

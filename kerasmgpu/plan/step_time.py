@@ -179,10 +179,6 @@ def all_reduce_seconds(
     `"ring"` is a single ring through all replicas, limited by its slowest
     link.
 
-    Args:
-        num_bytes: Float, size of one replica's gradients.
-        num_replicas: Integer, at least 1.
-
     Raises:
         InputError: If the replicas need several machines and
             `machines.between` is `None`.
@@ -215,8 +211,6 @@ def predict(
     """Predicts the step of `num_replicas` replicas.
 
     Args:
-        step: `Step` of one replica.
-        num_replicas: Integer, at least 1.
         global_batch_size: Integer, rows that all replicas share (strong
             scaling). Default: every replica has `step.rows` (weak scaling).
 

@@ -13,11 +13,7 @@ _COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
 
 
 def print_plan(report: dict[str, Any]) -> None:
-    """Prints a plan.
-
-    Args:
-        report: Dictionary, as `kerasmgpu.plan.scaling_prediction.run` returns it.
-    """
+    """Prints a plan."""
     console = reports.console()
     times = ("compute", "host", "input", "all_reduce", "exposed", "step")
     table = reports.table(
@@ -50,11 +46,7 @@ def print_plan(report: dict[str, Any]) -> None:
 
 
 def print_mesh(report: dict[str, Any]) -> None:
-    """Prints the prediction for a mesh.
-
-    Args:
-        report: Dictionary, as `scaling_prediction.run_mesh` returns it.
-    """
+    """Prints the prediction for a mesh."""
     console = reports.console()
     (row,) = report["predictions"]
     times = {
@@ -93,13 +85,7 @@ def _memory(fit: dict[str, Any]) -> list[str]:
 def verdict(
     predictions: Sequence[Prediction], last: int | None, worth: float
 ) -> str:
-    """Returns a sentence: how many replicas help, and the bottleneck beyond.
-
-    Args:
-        predictions: List of `Prediction`, fewest replicas first.
-        last: Integer or `None`, result of `step_time.last_that_helps`.
-        worth: Float, see `step_time.last_that_helps`.
-    """
+    """Returns a sentence: how many replicas help, and the bottleneck beyond."""
     good = max(p.replicas for p in predictions if p.efficiency >= 0.5)
     half = f"Efficiency is at least 50 % up to {good}."
     if last is None:
@@ -120,11 +106,7 @@ def verdict(
 
 
 def print_published(rows: Sequence[Row]) -> None:
-    """Prints published and predicted efficiencies.
-
-    Args:
-        rows: List of `published.Row`.
-    """
+    """Prints published and predicted efficiencies."""
     table = reports.table(
         "published and predicted efficiency",
         *("source", "model"),
@@ -147,10 +129,6 @@ def draw(report: dict[str, Any], path: pathlib.Path) -> None:
     """Draws speed-up over replicas, and the ideal; colours show bottlenecks.
 
     Without matplotlib, prints one line instead.
-
-    Args:
-        report: Dictionary, as `kerasmgpu.plan.scaling_prediction.run` returns it.
-        path: Path of the PNG file.
     """
     figure = plots.new_figure()
     if figure is None:

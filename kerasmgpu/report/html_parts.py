@@ -77,7 +77,6 @@ def bar(
     """A bar of parts, with a name before it and a text after it.
 
     Args:
-        color: Integer, see `mark`.
         parts: Sequence of `(class, share of the width, text, name)`.
     """
     pieces = "".join(

@@ -18,12 +18,7 @@ from kerasmgpu.report.run_files import Run
 
 
 def render(runs: Sequence[Run], now: datetime.datetime) -> str:
-    """Returns the page of some runs as HTML that needs no other file.
-
-    Args:
-        runs: Sequence of `Run`.
-        now: `datetime.datetime` that the page shows.
-    """
+    """Returns the page of some runs as HTML that needs no other file."""
     room = pathlib.Path(__file__).parent
     style, script = (
         (room / name).read_text("utf-8") for name in ("page.css", "page.js")

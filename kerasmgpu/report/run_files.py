@@ -71,14 +71,11 @@ class Run:
 
 
 def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
-    """Reads runs, and gives each a name.
+    """Reads runs in the order of their folders, and gives each a name.
 
     Args:
         folders: Sequence of folders, each of a run, or of several: a folder of
             folders, such as that of a scaling report, stands for its runs.
-
-    Returns:
-        List of `Run`, in that order.
 
     Raises:
         InputError: If there is no folder, one has no run, or is given twice.

@@ -7,12 +7,7 @@ from kerasmgpu.verify.outcome import Outcome
 
 
 def why_not_reproducible(one: Outcome, again: Outcome) -> str:
-    """Returns the reason why two one-device runs differ.
-
-    Args:
-        one: `Outcome` of the first run.
-        again: `Outcome` of the second.
-    """
+    """Returns the reason why two one-device runs differ."""
     first, second = one.facts["batches"], again.facts["batches"]
     different = [
         number
@@ -85,11 +80,7 @@ def likely_causes(
 ) -> list[str]:
     """Returns likely causes of a difference between replicas and one device.
 
-    Args:
-        comparison: `Comparison` of the two runs.
-        one: `Outcome` on one device.
-        many: `Outcome` on the replicas.
-        rounding: See `is_rounding`, or `None`.
+    See `is_rounding` for `rounding`.
     """
     data = other_data(one, many)
     if data is not None:

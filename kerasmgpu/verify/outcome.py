@@ -11,12 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The result of one run of the user's program.
-
-    Args:
-        folder: `pathlib.Path` of the run.
-        facts: Dictionary; see `training.train`.
-    """
+    """The result of one run of the user's program."""
 
     folder: pathlib.Path
     facts: dict[str, Any]

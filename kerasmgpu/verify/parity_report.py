@@ -10,11 +10,7 @@ _LAYERS_SHOWN = 12
 
 
 def print_tables(result: dict[str, Any]) -> None:
-    """Prints the comparisons, and likely causes of differences.
-
-    Args:
-        result: Dictionary, as `kerasmgpu.verify` returns it.
-    """
+    """Prints the comparisons, and likely causes of differences."""
     console = reports.console()
     if result["not_reproducible"]:
         reports.say(

@@ -24,9 +24,6 @@ def compare_all(
     Args:
         runs: Object with the dictionary `job`, the settings of all runs, and
             the method `outcome`, as `Runs`.
-        counts: List of integers, numbers of replicas.
-        tolerance: Float, or `None`; see `comparison.compare`.
-        say: Function that prints a line of progress.
 
     Returns:
         Dictionary, see `kerasmgpu.verify`.
@@ -130,14 +127,7 @@ def _entry(
 
 
 class Runs:
-    """Runs of one job, each in a separate process and folder.
-
-    Args:
-        folder: `pathlib.Path`, parent of the runs' folders.
-        job: Dictionary, the settings of all runs.
-        seconds: Float, time-out of each run.
-        say: Function that prints a line of progress.
-    """
+    """Runs of one job, each in a separate process and folder."""
 
     def __init__(
         self,

@@ -57,9 +57,6 @@ class CallbackStates:
         Callbacks are matched by class, several of one class by their order. A
         callback without a saved state is left unchanged; the first
         state without a callback is logged as a warning.
-
-        Args:
-            states: List, as `read` returned it.
         """
         waiting = list(self._callbacks)
         for state in states:

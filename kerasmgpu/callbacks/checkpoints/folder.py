@@ -95,11 +95,9 @@ class Folder:
     ) -> None:
         """Writes a checkpoint, then deletes the oldest ones beyond `keep`.
 
+        See `file_name` and `file_format.write` for what is written.
+
         Args:
-            name: See `file_name`.
-            manifest: See `file_format.write`.
-            arrays: See `file_format.write`.
-            dtypes: See `file_format.write`.
             best: Name of a checkpoint that is not deleted, or `None`.
 
         Raises:
@@ -120,12 +118,8 @@ class Folder:
         """Writes a worker's part of a sharded checkpoint; `commit` ends it.
 
         Args:
-            name: See `file_name`.
-            worker: Integer, the worker's index.
             pieces: For each array, its variable's index, its first element
                 along each axis, and its shape.
-            arrays: See `file_format.write`.
-            dtypes: See `file_format.write`.
         """
         folder = self.path / f"{TEMPORARY}{name}"
         folder.mkdir(exist_ok=True)
@@ -143,11 +137,7 @@ class Folder:
         """Ends a sharded checkpoint, of which all parts are written.
 
         Args:
-            name: See `file_name`.
-            num_workers: Integer, number of parts.
-            manifest: See `file_format.write`.
             extra: List of the NumPy arrays that are no variables.
-            best: See `write`.
         """
         folder = self.path / f"{TEMPORARY}{name}"
         sha256s, pieces = [], []

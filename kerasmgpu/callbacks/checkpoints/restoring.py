@@ -162,15 +162,10 @@ def _require_same_epochs(
 def newest(
     strategy: tf.distribute.Strategy, folder: Folder, resume: bool
 ) -> Found | None:
-    """Returns the checkpoint to resume from; collective.
+    """Returns the checkpoint to resume from, if there is one; collective.
 
     Args:
-        strategy: `tf.distribute.Strategy` of the model.
-        folder: The first worker's `Folder`.
         resume: Boolean, whether the run there may be resumed.
-
-    Returns:
-        `Found`, or `None` without a checkpoint.
 
     Raises:
         InputError: On all workers, if the first worker's folder can't be
@@ -203,8 +198,7 @@ def _of_first(
 ) -> Any:
     """Calls a function on the first worker; collective.
 
-    Returns:
-        The result, data that `json` can write, on all workers.
+    All workers return its result, data that `json` can write.
 
     Raises:
         InputError: On all workers, if the function raises that or `OSError`.
@@ -229,8 +223,7 @@ def _examined(
 ) -> Found | None:
     """Verifies a checkpoint; collective, each worker reads a share of it.
 
-    Returns:
-        `Found`, or `None` if it is damaged.
+    Returns `None` if it is damaged.
 
     Raises:
         InputError: If a worker can't read it.

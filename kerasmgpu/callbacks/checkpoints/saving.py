@@ -68,9 +68,6 @@ class Saver:
         """Begins to write a snapshot; collective, as `check`.
 
         Args:
-            strategy: `tf.distribute.Strategy` of the job.
-            name: String; see `file_name`.
-            snapshot: `Snapshot` of this worker.
             best: Name of a checkpoint that is kept, or `None`.
         """
         self.check(strategy, wait=True)
@@ -117,7 +114,6 @@ class Saver:
         While parts are being written, it is a collective of all workers.
 
         Args:
-            strategy: `tf.distribute.Strategy` of the job.
             wait: Boolean, whether to wait until the last write has ended.
 
         Raises:

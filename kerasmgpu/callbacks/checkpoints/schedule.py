@@ -34,11 +34,7 @@ class Schedule:
         self._step_before = step
 
     def saved(self, seconds: float) -> None:
-        """Records that a checkpoint was saved, or training began.
-
-        Args:
-            seconds: Float, the time now, on a monotonic clock.
-        """
+        """Records that a checkpoint was saved, or training began."""
         self._steps, self._saved = 0, seconds
 
     def steps_are_due(self) -> bool:
@@ -49,11 +45,7 @@ class Schedule:
         return self.every_steps is not None and self._steps >= self.every_steps
 
     def seconds_are_due(self, now: float) -> bool:
-        """Whether `every_seconds` have passed since the last save.
-
-        Args:
-            now: Float, this worker's clock, in seconds.
-        """
+        """Whether `every_seconds` have passed since the last save."""
         if not self.every_seconds:
             return False
         return now - self._saved >= self.every_seconds

@@ -71,7 +71,6 @@ def take(
     """Copies a model's state; collective under several workers.
 
     Args:
-        model: Compiled `keras.Model` in training.
         is_sharded: Boolean, whether each worker copies its parts of sharded
             variables. Otherwise the first worker copies all variables, and the
             others none.

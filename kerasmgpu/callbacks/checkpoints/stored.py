@@ -179,10 +179,6 @@ class StoredArray:
     Args:
         place: Function that returns the `Placed` of a piece.
         pool: `ThreadPoolExecutor` that reads.
-
-    Attributes:
-        shape: Tuple of integers.
-        dtype: NumPy type.
     """
 
     def __init__(

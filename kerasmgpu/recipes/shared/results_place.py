@@ -18,11 +18,7 @@ _NAMES = (
 
 
 def lines(output_dir: str | None) -> tuple[str, str]:
-    """Returns two lines about the folder of a run that has ended.
-
-    Args:
-        output_dir: String, `--output_dir`, or `None`.
-    """
+    """Returns two lines about the folder of a run that has ended."""
     if output_dir is None:
         return (
             "results: printed above, and not kept; --output_dir=FOLDER keeps "
