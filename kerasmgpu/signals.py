@@ -38,11 +38,6 @@ class Recorder:
 
     A context manager as well.
 
-    Args:
-        numbers: Sequence of signals.
-        unless_ignored: Boolean, whether signals that are ignored stay so:
-            `nohup` ignores SIGHUP. Defaults to `False`.
-
     Attributes:
         received: List of the signals, in the order of their arrival.
     """

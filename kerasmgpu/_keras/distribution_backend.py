@@ -295,7 +295,6 @@ def check_rank(axes: Axes, shape: Any, what: str) -> None:
     """Raises `InputError` if a layout has more axes than a shape dimensions.
 
     Args:
-        axes: The axes of the layout.
         shape: Shape in any form; of unknown rank if `None`.
         what: What has the shape, for the message.
     """

@@ -135,7 +135,6 @@ def feed_of(model: Any, batch: tuple[Any, ...], rows: int) -> Any:
     Args:
         model: `keras.Model` under one of our strategies.
         batch: `(x, y, sample_weight)`.
-        rows: Integer, rows of the batch.
     """
     x, y, sample_weight = batch
     steps = EpochSteps(
@@ -152,12 +151,7 @@ def feed_of(model: Any, batch: tuple[Any, ...], rows: int) -> Any:
 def _most_batches(
     arguments: dict[str, Any], running: "fit.Fit | None"
 ) -> int | None:
-    """Returns the most batches read from one iterator; `None`: no limit.
-
-    Args:
-        arguments: Keyword arguments of the `EpochSteps`.
-        running: The `fit.Fit` that reads the iterator, or `None`.
-    """
+    """Returns the most batches read from one iterator; `None`: no limit."""
     if not arguments.get("steps_per_epoch"):
         return None
     per_execution = arguments.get("steps_per_execution") or 1

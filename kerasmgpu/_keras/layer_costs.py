@@ -56,9 +56,7 @@ def layer_costs(
     """Returns the cost of each layer that has variables or sends something.
 
     Args:
-        model: `keras.Model` with all its variables.
         written: `Written` of its training step.
-        rows: Integer, rows of a batch over all replicas.
 
     Returns:
         List of `LayerCost` in the order of the model, what is outside of
@@ -133,9 +131,7 @@ def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
     all-reduce algorithms for clusters of workstations", 2009).
 
     Args:
-        kind: String, `"all_reduce"` or another collective.
         num_bytes: Integer, bytes of the whole tensor.
-        num_replicas: Integer, replicas of the collective.
 
     Example:
 

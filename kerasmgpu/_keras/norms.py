@@ -41,8 +41,6 @@ def apply(
     """Calls `Optimizer.apply`; records the norms if a step asks for them.
 
     Args:
-        original: The unbound method.
-        grads: The gradients to apply.
         trainable_variables: The variables to update; `None`: the optimizer's.
     """
     recorded = _thread.recorded

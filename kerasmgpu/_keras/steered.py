@@ -49,10 +49,6 @@ class Steered:
 
     Where an earlier run has chosen it, they are compiled from the first one on.
 
-    Args:
-        program: `Program` of its step.
-        steps: Number of steps of an execution.
-
     Attributes:
         plain: `Execution` without XLA.
     """
@@ -256,10 +252,6 @@ class _Background(threading.Thread):
 
     When Python ends, the thread is stopped, and waited for: XLA can't be
     interrupted while it compiles.
-
-    Args:
-        work: What is done.
-        stop: Function that ends it soon.
     """
 
     error: Exception | None = None

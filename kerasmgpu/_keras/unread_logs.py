@@ -61,7 +61,6 @@ def begin(callback_list: CallbackList, step_name: str) -> None:
     """Records whether any callback of a new loop reads batch logs.
 
     Args:
-        callback_list: `CallbackList` of a model in our scope.
         step_name: `"train_step"` or `"test_step"`.
     """
     if _thread.in_loop:
@@ -139,7 +138,6 @@ def is_unread(
         steps: The model's `steps.Steps`; logs count as read if Keras calls
             another function, which may read them.
         step: The model's bound `train_step` or `test_step`.
-        iterator: Iterator of the step's batches.
     """
     owner, step_name = _thread.unread
     if owner is not model or step_name != step.__name__:

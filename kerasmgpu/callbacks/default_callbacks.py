@@ -121,9 +121,6 @@ def _made(
     """Returns a list of the chosen callback; empty if it is left out.
 
     Args:
-        name: String, name of the argument of `default`.
-        kind: Class of the callback.
-        choice: Value of the argument of `default`.
         given: Dictionary of the callback's arguments, which `choice` may
             replace; `None` if there is no `run_dir` for its files, so that
             `True` leaves it out.

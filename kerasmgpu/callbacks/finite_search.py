@@ -28,7 +28,6 @@ def explain(
 
     Args:
         model: The `keras.Model`; its trainable weights don't change.
-        step: Its bound `train_step`.
         batch: The step's batch; with several workers, this worker's rows of
             it.
 

@@ -141,9 +141,6 @@ def hand_on(
     """Puts the progress bar's figures into the logs, the others into the history.
 
     Without output (`verbose=0`), all go into the logs.
-
-    Args:
-        in_the_bar: Names of the figures for the bar.
     """
     if logs is None:
         return
@@ -164,8 +161,6 @@ def median_speed(model: keras.Model, *data: Any, **arguments: Any) -> float:
     """Trains, and returns the examples per second of the median epoch.
 
     Args:
-        model: Compiled `keras.Model`.
-        *data: See `fit`.
         **arguments: Keywords of `fit`, but `shuffle`, `verbose` and `callbacks`.
 
     Returns:

@@ -134,7 +134,6 @@ class _Steps(keras.callbacks.Callback):
 
     Args:
         record: `StageRecord`, in which the first step is running.
-        count: Integer, steps of the epoch.
     """
 
     def __init__(self, record: StageRecord, count: int) -> None:

@@ -55,9 +55,7 @@ def line(
 
     Args:
         axes: `matplotlib.axes.Axes`.
-        x: Sequence of numbers.
         y: Sequence of numbers; a NaN is a gap.
-        **style: See `Axes.plot`.
     """
     if len(x) <= _FEW_POINTS:
         style.setdefault("marker", "o")

@@ -43,8 +43,6 @@ def model_and_data(
     """Builds the user's model, and gets its data.
 
     Args:
-        module: The module of `build_name`, imported.
-        build_name: String, `"module:function"`.
         data: String like it; the data themselves, a tuple; or `None`: those
             that `build` returns, or the function `data` of `module`.
         tell: Function called with the name of each phase as it begins.

@@ -97,12 +97,7 @@ class _QuickCopies(OneDevice):
 
 
 class LocalExtended(_QuickCopies, MirroredExtended):
-    """TensorFlow's single-process engine, which can also act as one device.
-
-    Args:
-        strategy: The strategy that this is the `extended` of.
-        cross_device_ops: `tf.distribute.CrossDeviceOps` or `None`.
-    """
+    """TensorFlow's single-process engine, which can also act as one device."""
 
     def replicas(
         self,
@@ -125,10 +120,6 @@ class WorkerExtended(_QuickCopies, CollectiveAllReduceExtended):
     """TensorFlow's multi-worker engine on chosen devices.
 
     Args:
-        strategy: The strategy that this is the `extended` of.
-        cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver`.
-        communication_options: `tf.distribute.experimental.
-            CommunicationOptions`.
         choose_devices: Function that returns this worker's device names, such
             as `["GPU:0"]`; called once the engine has started, since listing
             devices initialises TensorFlow.

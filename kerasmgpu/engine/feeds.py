@@ -160,7 +160,6 @@ def set_length(distributed: Any, dataset: tf.data.Dataset) -> None:
     Args:
         distributed: `tf.distribute.DistributedDataset` with an element for each
             replica of each batch.
-        dataset: The `tf.data.Dataset` of its batches.
     """
     if tf.executing_eagerly():
         distributed._cardinality = dataset.cardinality().numpy()

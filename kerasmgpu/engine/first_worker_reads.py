@@ -34,7 +34,6 @@ def run(
     All workers must call it: it is collective.
 
     Args:
-        strategy: The strategy of the job.
         what: String, what the function does, for the error of a worker that
             calls it alone.
         function: Function without arguments, which reads variables.

@@ -71,7 +71,6 @@ class XlaFiles:
         A file that isn't what it was when it was written, is removed.
 
         Args:
-            functions: Names of the functions.
             target: Path of a folder, where TensorFlow looks for files.
 
         Returns:

@@ -51,7 +51,6 @@ def exchange(
     """Returns the `Compiler`s of all workers; collective.
 
     Args:
-        own: This worker's.
         gather: Function that all-gathers numbers; see `job.workers.gather`.
     """
     text = json.dumps(own).encode()
@@ -67,7 +66,6 @@ def awaited(own: Compiler, all_workers: Sequence[Compiler]) -> Compiler | None:
     level: it may reach that one only behind a sum of what waits.
 
     Args:
-        own: The worker's `Compiler`.
         all_workers: Those of all workers, in their order.
 
     Returns:
@@ -90,7 +88,6 @@ class Awaited:
     """Functions that the first worker of this machine compiles.
 
     Args:
-        compiler: `Compiler`, as `awaited` returns it.
         process: `XlaProcess` of this process, which gets the programs.
         host: Name of the device of queues.
         seconds: Number, longest wait for another program. Defaults to

@@ -67,7 +67,6 @@ class XlaProcess:
         """Gives TensorFlow the files of functions that it will compile.
 
         Args:
-            functions: Names of the functions.
             files: `XlaFiles` to take them from, and to keep others in; `None`
                 to go on with the former ones.
             ahead: Commands that have filled the folder, if it was filled ahead.
@@ -99,12 +98,7 @@ class XlaProcess:
             return set(self._done)
 
     def take(self, file: pathlib.Path, function: str) -> None:
-        """Gives TensorFlow a program that another process has compiled.
-
-        Args:
-            file: Path of the program, in the folder of that process.
-            function: Name of its function.
-        """
+        """Gives TensorFlow a program that another process has compiled."""
         with self._copying:
             self._known.add(file.name)
             self._done.add(function)

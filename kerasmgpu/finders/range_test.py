@@ -25,8 +25,6 @@ class RangeTest(keras.callbacks.Callback):
 
     Args:
         rates: List of floats, the rate of each epoch.
-        smoothing: Float, see `learning_rate_choice.smooth`.
-        divergence: Float, see `learning_rate_choice.has_diverged`.
 
     Attributes:
         set_rate: Function that sets the optimizer's learning rate.

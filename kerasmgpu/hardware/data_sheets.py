@@ -177,10 +177,6 @@ def named(name: str) -> Device | None:
 def required(name: str, argument: str = "device") -> Device:
     """Returns the device of a name.
 
-    Args:
-        name: String, see `named`.
-        argument: String, the argument that names it, for the message.
-
     Raises:
         InputError: If there is no such device.
     """

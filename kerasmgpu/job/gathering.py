@@ -162,10 +162,6 @@ def ask(
     """Reports once to the first worker; returns its error, or `None`.
 
     Args:
-        address: String `"host:port"`.
-        token: String, see `job_token.read`.
-        purpose: String, see `handshake.call`.
-        hello: Dictionary, the report.
         seconds: Number, how long to wait for an answer; then as long as the
             first worker says that it waits for others.
         shake_seconds: Number, how long to wait for the handshake.

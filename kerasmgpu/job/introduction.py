@@ -38,8 +38,6 @@ def introduce(worker: Worker, timeout_seconds: float, token: str) -> Worker:
 
     Args:
         worker: `cluster.Worker`, with a meeting.
-        timeout_seconds: Float, as for `rendezvous.meet`.
-        token: String, see `job_token.read`.
 
     Returns:
         The `cluster.Worker` with all addresses; without a meeting, `worker`.
@@ -125,10 +123,7 @@ class _Introductions(gathering.Gathering):
     """The first worker's side.
 
     Args:
-        meeting: `launchers.Meeting`.
         port: Integer, this worker's own port.
-        timeout_seconds: See `introduce`.
-        token: See `introduce`.
     """
 
     def __init__(

@@ -39,9 +39,6 @@ class Lockstep(threading.Thread):
     named in a warning.
 
     Args:
-        watch: This worker's side of the watch.
-        told: The job's `Places`.
-        calls: This process's `JointCalls`.
         seconds: Float, seconds in which no joint call begins, after which
             workers are compared.
         where: Function of a thread's frames, the innermost first, that returns

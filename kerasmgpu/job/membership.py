@@ -138,7 +138,6 @@ def meet(
     Args:
         worker: `cluster.Worker`, this worker's place in the job.
         seconds: See `start_timeout_seconds`.
-        token: String, see `job_token.read`.
         divide_gpus: Boolean, whether this worker uses only its share of GPUs
             that other workers see, too.
 
@@ -171,10 +170,7 @@ def join(
     exceptions and the exit, and shares the first worker's RNG state.
 
     Args:
-        strategy: The `tf.distribute.Strategy` of the job.
-        worker: `cluster.Worker`, this worker's place in it.
         seconds: See `timeout_seconds`.
-        token: String, see `job_token.read`.
         where: See `lockstep.Lockstep`.
     """
     signals.end_on_sigterm()

@@ -133,13 +133,7 @@ def _list_of(worker: Worker) -> str:
 
 
 class _Claims(gathering.Gathering):
-    """The first worker's side of the rendezvous.
-
-    Args:
-        timeout_seconds: See `meet`.
-        token: See `meet`.
-        gpus: See `meet`.
-    """
+    """The first worker's side of the rendezvous."""
 
     def __init__(
         self,
@@ -216,7 +210,6 @@ class _Claims(gathering.Gathering):
         """Returns the error message of a claim, or `None`.
 
         Args:
-            index: Integer, the claimed index.
             num_workers: Integer, workers that the claimant knows of.
             problem: What `_call` returned.
             there: String, IP address of the claimant.

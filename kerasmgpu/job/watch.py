@@ -225,12 +225,8 @@ class OtherWorker(_Watch):
     """The side of every worker but the first.
 
     Args:
-        index: Integer, index of this worker.
         host: Name of the first worker's host.
         invitation: The bytes of `FirstWorker.invitation`.
-        timeout_seconds: See `FirstWorker`.
-        on_lost: See `FirstWorker`.
-        token: See `FirstWorker`.
 
     Raises:
         OSError: If the first worker can't be reached, or has another token.

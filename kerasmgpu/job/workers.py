@@ -60,7 +60,6 @@ def broadcast_array(
     """Broadcasts an array from the first worker, in pieces of 8 MiB.
 
     Args:
-        strategy: See `broadcast`.
         array: NumPy array; `None` on workers other than the first.
         shape: Its shape; one size may be -1, unknown.
     """
@@ -96,7 +95,6 @@ def gather(
     """All-gathers floats of every worker.
 
     Args:
-        strategy: See `broadcast`.
         numbers: Sequence of floats, of the same length on all workers.
 
     Returns:

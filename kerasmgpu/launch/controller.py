@@ -45,7 +45,6 @@ class Controller:
     Args:
         local: Connected `socket.socket` to this machine's launcher.
         listener: Listening `socket.socket`, or `None` on a single machine.
-        say: Function of a string, shows it.
     """
 
     def __init__(

@@ -90,13 +90,7 @@ def _call(settings: Settings) -> Channel:
 
 
 class Member:
-    """Runs this machine's workers until rank 0 sends the result of the job.
-
-    Args:
-        channel: `channel.Channel` to the controller.
-        say: Function of a string, shows it.
-        environ: Mapping, the environment that workers inherit.
-    """
+    """Runs this machine's workers until rank 0 sends the result of the job."""
 
     def __init__(
         self,
@@ -280,7 +274,6 @@ def worker_environment(
         place: Integer, the worker's index on this machine.
         run: Integer, number of restarts so far.
         token_file: String, path of the file with this run's token.
-        environ: Mapping, the environment that it inherits.
     """
     inherited = {k: v for k, v in environ.items() if k != job_token.VARIABLE}
     return {

@@ -133,7 +133,6 @@ class WorkerOutput:
     """Reads one worker's output until it ends, in a background thread.
 
     Args:
-        number: Integer, the worker's index.
         pipe: Binary stream, unbuffered.
         log: Path of a file to append to as well, or `None`.
     """

@@ -38,7 +38,6 @@ class Process:
     """One worker with its guard.
 
     Args:
-        number: Integer, the worker's index in the job.
         environment: Mapping, the worker's complete environment.
         log: Path to append its output to, or `None`.
     """
@@ -159,10 +158,6 @@ class Workers:
         self, seconds: float, *others: socket.socket
     ) -> tuple[list[Ended], list[Any]]:
         """Waits until a worker ends or another socket can be read.
-
-        Args:
-            seconds: Number, time-out.
-            *others: Additional sockets to wait for.
 
         Returns:
             List of `Ended` in the order of the exits, and the list of those

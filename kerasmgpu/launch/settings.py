@@ -25,8 +25,6 @@ class Settings:
         command: Tuple of strings, the command of every worker.
         hosts: Tuple of `addresses.Host`, the machines by rank.
         rank: Integer, this machine's index in `hosts`.
-        devices: `gpus.Gpus` of this machine.
-        devices_per_worker: Integer, number of GPUs of each worker.
         timeout_seconds: Number, heartbeat time-out of machines and workers.
         port: Integer, where rank 0 listens if there are several machines.
         first_worker_port: Integer, first of the workers' fixed ports, or

@@ -351,10 +351,6 @@ def block_of(axes: Sequence[int], num: int) -> tuple[int, ...] | None:
 
     Workers' replicas are numbered one worker after the other, so the last axes
     lie inside a worker. Returns `None` if they are no blocks of the mesh.
-
-    Args:
-        axes: Sizes of the mesh axes.
-        num: Number of replicas of each worker.
     """
     block: list[int] = []
     for size in reversed(axes):

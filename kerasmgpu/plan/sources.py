@@ -221,8 +221,6 @@ def on_mesh(
     """Counts the step on the mesh that a program sets, in a child process.
 
     Args:
-        build: String, see `from_module`.
-        rows: Integer, rows of a global batch.
         devices: Integer, how many the program finds; they needn't exist.
 
     Returns:

@@ -49,8 +49,6 @@ def table(
     """A table; the first cell of a row heads it.
 
     Args:
-        head: Sequence of the columns' names.
-        rows: Sequences of cells.
         caption: String, read out where the table can't be seen.
         kind: String, its CSS class.
     """

@@ -66,12 +66,8 @@ def plot(
 
     Args:
         title: String, the quantity and its unit.
-        lines: Sequence of `Line`.
-        x_label: String, label of the x axis.
         y_format: Format of y values at the pointer and in the table.
-        x_format: Format of x values.
         log: Whether the y axis is logarithmic; `None`: if values differ much.
-        log_x: Whether the x axis is.
         from_zero: Whether the y axis begins at 0.
         integers: Whether x are integers.
         x_ticks: List of the ticks of the x axis, instead of round ones.

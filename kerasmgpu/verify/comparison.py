@@ -115,11 +115,9 @@ def differs(distance: float | None, tolerance: float) -> bool:
 def compare(
     one: Outcome, many: Outcome, tolerance: float | None = None
 ) -> Comparison:
-    """Compares a run with the reference.
+    """Compares a run, `many`, with the reference, `one`.
 
     Args:
-        one: `Outcome` of the reference.
-        many: `Outcome` of the other run.
         tolerance: Float. Default: `TOLERANCES` of the model's float type.
     """
     if tolerance is None:

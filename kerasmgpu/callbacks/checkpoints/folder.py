@@ -40,7 +40,6 @@ class Folder:
 
     Args:
         path: String or path-like; `prepare` creates it if missing.
-        keep: Integer, number of recent checkpoints to keep.
     """
 
     def __init__(self, path: str | os.PathLike[str], keep: int) -> None:

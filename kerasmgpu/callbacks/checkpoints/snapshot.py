@@ -74,8 +74,6 @@ def take(
         is_sharded: Boolean, whether each worker copies its parts of sharded
             variables. Otherwise the first worker copies all variables, and the
             others none.
-        weights: Dictionary; see `weight_keys.read`.
-        copies: Boolean; see `training_state.read`.
     """
     strategy = model.distribute_strategy
     variables, pieces = training_state.read(

@@ -62,9 +62,6 @@ class Sliceable(Protocol):
 class Stored:
     """A checkpoint on disk; a context manager that closes its files.
 
-    Args:
-        path: Path of the file or the folder.
-
     Attributes:
         manifest: Dictionary; see `file_format`.
         extra: List of the NumPy arrays that are no variables.

@@ -139,11 +139,7 @@ PASSES: Sequence[OnProgram | OnNodes] = (
 
 
 def lower(program: Lowered, dump: Dump) -> None:
-    """Runs the passes on programs, which change `program` in place.
-
-    Args:
-        program: The program, as `passes.unlowered` returns it.
-    """
+    """Runs the passes on programs, which change `program` in place."""
     for one in PASSES:
         if isinstance(one, OnProgram) and one.runs_on(program):
             one.run(program)

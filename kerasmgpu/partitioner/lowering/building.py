@@ -62,7 +62,6 @@ class Build(Function):
         its own. All calls for a line return the same view.
 
         Args:
-            axis: The mesh axis.
             places: Places of the line's replicas; see `Mesh.lines`.
         """
 

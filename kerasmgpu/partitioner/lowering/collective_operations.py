@@ -105,7 +105,6 @@ class Collectives(Replicas):
         """All-reduces one value per worker over the workers' hosts.
 
         Args:
-            reference: This worker's value.
             elements: Number of its elements; `None` for a dynamic shape.
             merge: `"Add"`, `"Max"` or `"Min"`.
 
@@ -267,8 +266,6 @@ class Collectives(Replicas):
         2.18 to 2.21): such values are sent as int64, and cast back.
 
         Args:
-            keys: See `next_keys`.
-            communication_hint: See `Collectives`.
             **attributes: Attributes besides those of all collectives.
         """
         dtype = value.dtype

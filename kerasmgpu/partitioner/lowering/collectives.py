@@ -172,7 +172,6 @@ class CollectiveReplicas(VariableCollectives):
         Args:
             parts: For each, references to its parts by place; only one if the
                 worker has reduced over its replicas (`reduces_on_host_first`).
-            by: See `reduce`.
 
         Returns:
             For each tensor, references by replica.

@@ -40,7 +40,6 @@ class Clock:
     """Writes the operations that measure one function.
 
     Args:
-        build: The `Function` that is measured.
         seconds: Handle of the variable that seconds are added to.
         steps: Handle of the variable that steps are counted in.
     """

@@ -119,7 +119,6 @@ def _padded(
     """Adds the padding row to a sharded input, or to the rows in local sizes.
 
     Args:
-        reference: Reference to it.
         rank: Rank of the operation's first output, to which local sizes refer.
 
     Returns:

@@ -63,7 +63,6 @@ class Function(OperationWriter):
     Args:
         program: The `ir.lowered.Lowered` that is written.
         library: List that functions of loops and branches are added to.
-        row_shares: `RowShares` of its replicas.
         parent: The enclosing function, or `None`.
 
     Attributes:
@@ -401,10 +400,6 @@ def last_collectives(last: Mapping[int, str], place: int) -> list[str]:
     On the host it follows those of all places; on a replica, those of the
     replica and the host. So all workers start host and replica collectives in
     one order.
-
-    Args:
-        last: Maps places to the names of their last collectives.
-        place: The place of the new collective.
     """
     places = list(last) if place == HOST else [place, HOST]
     return [last[place] for place in places if place in last]

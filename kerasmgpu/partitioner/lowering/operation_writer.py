@@ -17,9 +17,6 @@ _Kept = TypeVar("_Kept")
 class OperationWriter:
     """Writes operations of one function at places.
 
-    Args:
-        mesh: The `mesh.Mesh` with the places' devices.
-
     Attributes:
         writer: The function's `writing.Writer`.
     """

@@ -243,7 +243,6 @@ def _shape_of_rows(
     Args:
         front: Sizes in front of those of a row.
         rows: The rows, `[*numbers.shape, …]`.
-        numbers: Their numbers.
         kinds: Kinds of `rows` on other axes of the mesh, which divide the
             table's columns.
     """

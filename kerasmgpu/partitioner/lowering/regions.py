@@ -131,7 +131,6 @@ class _Bodies:
         """Writes a call of the loop or branch.
 
         Args:
-            parent: The `Build` of the function that it is in.
             place: Where it runs; `None` for one that all replicas run together.
             first: The replica whose references and sizes are passed; 0 if all
                 replicas run it together.

@@ -121,7 +121,6 @@ class Replicas:
 
         Args:
             rows: Rows of an input that is passed in shares.
-            counts: References to the local replicas' numbers of rows.
         """
         starts = [build.sizes.scalar(0)]
         for count in counts[:-1]:
@@ -184,9 +183,6 @@ class Replicas:
         self, build: Function, one: Value, parts: Sequence[Reference]
     ) -> References:
         """All-gathers the rows of a sharded value, in order.
-
-        Args:
-            parts: References to the rows of each replica.
 
         Returns:
             References by replica.

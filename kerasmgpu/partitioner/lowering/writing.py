@@ -98,7 +98,6 @@ class Writer:
             node: `graph.Node`; attributes are taken from it.
             controls: Names of nodes that must run before.
             attributes: Attributes that replace those of the node.
-            is_on_host: See `Reference`.
 
         Returns:
             References to its outputs.
@@ -137,7 +136,6 @@ class Writer:
         Args:
             name: Its name; the type by default.
             controls: Names of nodes that must run before.
-            is_on_host: See `Reference`.
             **attributes: Attributes that neither its inputs nor its definition
                 determine; see `signatures.signature`.
 
@@ -194,7 +192,6 @@ class Writer:
         Args:
             reference: The tensor, which is sent to the host.
             host: Name of the host's device.
-            device: Name of the device of the node.
             controls: Names of the nodes.
         """
         (batch,) = self.op(
@@ -452,8 +449,6 @@ def branches(
     """Writes the two functions of an `If`; returns its attributes.
 
     Args:
-        library: List that the functions are added to.
-        name: Prefix of their names.
         bodies: Functions `(writer, references)`, for the then and the else
             branch, that write the nodes and return references to the outputs.
     """

@@ -54,7 +54,6 @@ class Planner:
     Args:
         rows: List of the `Rows` by which inputs are sharded; others that occur
             are added.
-        cost: The `cost.CostModel` that it chooses plans by.
         gathers: Whether operations on a batch's rows take whole weights, even
             if gathering these sends more; see `_with_whole_weights`.
         axis: The mesh axis that is planned.
@@ -497,8 +496,6 @@ def plan_mesh(
     Args:
         graph: The function's `Graph`, with its facts inferred.
         placements: For each of the function's inputs, a kind per mesh axis.
-        gathers: See `Planner`.
-        num_axes: Number of axes of the mesh.
         planned: Plans of the first axes, if there are any already.
 
     Returns:

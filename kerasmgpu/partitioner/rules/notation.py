@@ -70,10 +70,8 @@ def _labelled(
     """Returns labels of the inputs and outputs, and those that are summed over.
 
     Args:
-        text: See `axes`.
         given: Ranks of the inputs.
         made: Ranks of the outputs.
-        broadcasts: See `Axes`.
 
     Returns:
         `(inputs, outputs, sums)`; `None` if a rank doesn't fit the text, or is
@@ -144,9 +142,7 @@ def _labels(
     """Returns labels of a tensor's axes; `None` if its rank doesn't fit.
 
     Args:
-        rank: The tensor's rank; `None` if unknown.
         spread: The number of axes that `...` stands for; `None` if unknown.
-        broadcasts: See `Axes`.
     """
     common = spread if "..." in term else 0
     if common is None or (rank is None and "*" in term):

@@ -42,9 +42,4 @@ class Planner(Protocol):
         """Plans a body, given the kinds of its inputs."""
 
     def is_taken(self, node: Node, number: int, kind: Kind | None) -> bool:
-        """Whether other mesh axes divide the same axis of an output.
-
-        Args:
-            number: Number of the output.
-            kind: Its kind on the mesh axis that is planned.
-        """
+        """Whether other mesh axes divide the same axis of an output."""

@@ -426,10 +426,6 @@ operation(
 def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
     """Describes the axes of a `StridedSlice`'s result, and those it removes.
 
-    Args:
-        node: A `StridedSlice`, or its gradient.
-        shape: Shape of the value that is sliced.
-
     Returns:
         List of `(axis, what, size)` in the order of the result's axes. `axis`
         is the value's, or `None` for a new one; `what` is `"whole"`, `"part"`,

@@ -41,9 +41,6 @@ class Ahead:
     runs without XLA, and notes the shapes of the batch. After `compile` and
     `use`, steps of these shapes run compiled.
 
-    Args:
-        with_outputs: See `Program.written`.
-
     Raises:
         CantCompile: If there is no such form, with the reason.
     """

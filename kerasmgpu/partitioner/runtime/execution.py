@@ -181,11 +181,8 @@ class Execution:
 class BatchwiseExecution(Execution):
     """Takes a batch from an iterator, then passes it to a function.
 
-    Several steps are several calls.
-
-    Args:
-        program, written, steps, local_results: See `Execution`.
-        run: Function that runs a step on the tensors that `written` takes.
+    Several steps are several calls. `run` runs a step on the tensors that
+    `written` takes; for other arguments see `Execution`.
     """
 
     def __init__(

@@ -33,13 +33,10 @@ class Partitioned:
         one_device: Function that returns a context in which the function is
             traced.
         name: Its name in messages and dumps.
-        jit_compile: See `program.Program`.
-        compute_time: See `program.Program`.
         micro_batches: Parts in which a replica works through its rows, one
             after the other.
         repeats: Whether a call that runs out of memory is run again in twice
             as many parts.
-        before_compiling: See `program.Program`.
     """
 
     def __init__(
@@ -220,7 +217,6 @@ class Shares:
     """A tensor whose rows are sharded over the replicas of this process.
 
     Args:
-        values: List with one tensor per replica, in their order.
         rows: Number of rows of the replicas of all processes; `None` if it is
             unknown.
     """

@@ -131,14 +131,7 @@ class Drawn(ValueInParts):
         shape: list[int],
         box: Box,
     ) -> tf.Tensor:
-        """Returns a box of a block of elements that follow one another.
-
-        Args:
-            key, counter: Of the seed.
-            first: Number of the block's first element in the whole value.
-            shape: Shape of the block.
-            box: Place in the block.
-        """
+        """Returns a box of a block of elements that follow one another."""
 
         each = math.prod(shape[1:])  # Elements of a row.
         most = _MOST_BYTES // self.dtype.size

@@ -44,9 +44,6 @@ class Repeated:
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs the program; if memory runs out, again in twice as many parts.
 
-        Args:
-            tensors: See `Written.__call__`.
-
         Returns:
             List of the program's outputs.
 

@@ -212,7 +212,6 @@ class Program:
         """Sets kinds and shapes of a sparse input: entries are sharded by row.
 
         Args:
-            size: Number of its rows, or `None`.
             first: Number of rows of the first input that has rows, or `None`.
                 Its shares are used: row n of a target goes to the replica with
                 prediction n.
@@ -419,11 +418,7 @@ class Program:
         return Emitted(build, widths, [one.dtype for one in made])
 
     def added(self, emitted: Emitted, with_outputs: bool) -> Written:
-        """Adds an emitted function to TensorFlow's library; collective.
-
-        Args:
-            with_outputs: See `written`.
-        """
+        """Adds an emitted function to TensorFlow's library; collective."""
         build, lowered = emitted.build, emitted.build.program
         are_together = self.replicas.compare(build, self.trace.name)
         library = build.library

@@ -65,9 +65,6 @@ def change(variable: Sharded, method: str, *args: Any, **kwargs: Any) -> Any:
 
     Args:
         variable: The variable, outside of a step of one device.
-        method: Name of a method of `tf.Variable`.
-        *args: Its arguments, the first one the value.
-        **kwargs: Its keywords.
 
     Returns:
         The variable; in a graph of one worker its new value, unless `kwargs`
@@ -182,9 +179,6 @@ class Copies:
     TensorFlow calls the function of an update once per replica. Each call reads
     and assigns its replica's copies, as with mirrored variables; of each copy,
     only the replica's part is kept.
-
-    Args:
-        arguments: Arguments of the update.
     """
 
     def __init__(self, arguments: Any) -> None:

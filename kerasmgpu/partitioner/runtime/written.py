@@ -25,10 +25,8 @@ class Written:
     Args:
         library: List of `FunctionDef`s; the last one is the function.
         captured: Tensors that are passed after the leaves.
-        types: `tf.DType`s of the outputs.
         widths: For each leaf the number of tensors that it is passed as.
         has_outputs: Whether it returns what the traced function returns.
-        lowered: The `ir.lowered.Lowered` that was written.
         in_turns: The function for the first run, or `None`; see `first_run.py`.
     """
 
