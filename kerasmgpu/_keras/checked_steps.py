@@ -1,9 +1,9 @@
 """Checks inside a compiled training step that the loss is finite.
 
-Each replica checks its own part of the loss, so nothing is sent. The learning
-rate waits for the check, and so does every update of a weight: a step whose
-loss isn't finite fails with the weights from before it. Checked on Keras 3.10
-and 3.15.
+Each replica checks its own part of the loss, so nothing is sent. What optimizers
+are given waits for the check: gradients, of which they make updates, and the
+learning rate, by which weights decay. A step whose loss isn't finite fails with
+the weights and slots from before it. Checked on Keras 3.10 and 3.15.
 """
 
 import functools
@@ -92,11 +92,23 @@ class CheckedStep:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        grads = list(grads)
         scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if self._checks is not None and not scales:
-            grads = list(grads)
             if self._with_gradients or not self._checks:
                 self._check(_sum_of(grads))
+        checks = self._of_this_graph()
+        if checks:
+            with tf.control_dependencies(checks):
+                grads = [
+                    None
+                    if gradient is None
+                    # Rows of tables, too.
+                    else tf.nest.map_structure(
+                        tf.identity, gradient, expand_composites=True
+                    )
+                    for gradient in grads
+                ]
         return original(grads, *args, **kwargs)
 
     def _check(self, value: Any) -> None:

@@ -31,10 +31,10 @@ class NotFinite(keras.callbacks.Callback):
     - variables that the previous step's update has made not finite.
 
     Each replica checks its part of the loss inside the compiled step; nothing
-    is sent and nothing waits. The step fails before its update, so the weights
-    are those from before the step. Its batch was kept, and runs once more on
-    one device, layer by layer, to find the place. Trainable weights stay as
-    they are, to be saved or looked at.
+    is sent and nothing waits. The step fails before its update, so trainable
+    weights and slots stay those from before the step, to be saved or looked at.
+    Its batch was kept, and runs once more on one device, layer by layer, to
+    find the place.
 
     If only a gradient is not finite, training ends one step later, at the loss,
     unless `gradients=True`. Overflows that a `LossScaleOptimizer` skips don't

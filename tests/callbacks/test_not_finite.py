@@ -96,7 +96,37 @@ def test_weights_stay_those_from_before_the_step(replicas):
         np.testing.assert_array_equal(one, other)
 
 
-def test_weights_wait_for_the_checks_of_all_replicas(replicas):
+class FixedRate(keras.optimizers.Optimizer):
+    """Uses neither the learning rate nor the gradient of the step before."""
+
+    def build(self, variables):
+        super().build(variables)
+        self.slots = [
+            self.add_variable_from_reference(variable, name="slot")
+            for variable in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        slot = self.slots[self._get_variable_index(variable)]
+        self.assign(slot, gradient)
+        self.assign_sub(variable, 0.1 * slot)
+
+
+@pytest.mark.parametrize(
+    "optimizer, effect, count",
+    [
+        (keras.optimizers.Adam, "/adam/", 12),
+        (lambda: FixedRate(0.1), "/fixed_rate/", 8),
+        (
+            lambda: keras.optimizers.AdamW(gradient_accumulation_steps=2),
+            "adam_w/cond",
+            1,
+        ),
+    ],
+)
+def test_updates_wait_for_the_checks_of_all_replicas(
+    replicas, optimizer, effect, count
+):
     """One replica may compute an update that others assign."""
     functions = []
 
@@ -105,12 +135,18 @@ def test_weights_wait_for_the_checks_of_all_replicas(replicas):
             functions.append(self.model.train_function.written.library[-1])
 
     x = data()
-    model = model_of(replicas(2), Logarithm(), optimizer="adam")
+    model = model_of(replicas(2), Logarithm())
+    with model.distribute_strategy.scope():
+        model.compile(optimizer(), "mse")
     callbacks = [NotFinite(), Written()]
     model.fit(x, x[:, :1], BATCH, verbose=0, callbacks=callbacks)
     nodes = {node.name: node for node in functions[0].node_def}
-    updates = [n for n in nodes if n.endswith("AssignSubVariableOp")]
-    assert len(updates) == 2, sorted(nodes)
+    updates = [
+        name
+        for name in nodes
+        if effect in name and nodes[name].op in ("AssignVariableOp", "If")
+    ]
+    assert len(updates) == count, sorted(nodes)
     for name in updates:
         waits_for = needed(nodes, name)
         assert "replica_0/CheckNumerics" in waits_for

@@ -77,6 +77,40 @@ def test_groups_end_as_one_device(num_replicas, over, micro_batches, float64):
             assert of_all or np.array_equal(part, other)
 
 
+class Words(keras.Model):
+    """Sums the vectors of each row's words."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = self.add_weight((VOCABULARY, 4), name="table")
+        self.outer = keras.layers.Dense(1)
+
+    def call(self, words):
+        def vectors(flat):
+            return tf.nn.embedding_lookup(self.table.value, flat)
+
+        found = tf.ragged.map_flat_values(vectors, words)
+        return self.outer(tf.reduce_sum(found, 1))
+
+
+def test_parts_whose_number_of_rows_the_batch_decides(float64):
+    rows = tf.ragged.range(tf.constant([3, 0, 5, 1, 7]))
+    batches = tf.data.Dataset.from_tensor_slices((rows, np.eye(5)[:, :1]))
+
+    def end(strategy):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            model = Words()
+            model.compile("sgd", "mse")
+        model.fit(batches.batch(3), verbose=0)
+        return model.get_weights()
+
+    one = end(mirrored(1, None))
+    many = end(mirrored(4, "weights", 0, 2, shard_over=2))
+    for value, same in zip(many, one, strict=True):
+        np.testing.assert_allclose(value, same, rtol=0, atol=1e-12)
+
+
 def test_optimizers_state_alone(float64):
     with mirrored(4, "optimizer", shard_over=2).scope():
         model = compiled()

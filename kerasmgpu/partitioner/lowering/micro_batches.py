@@ -173,12 +173,29 @@ def first_only(
             if isinstance(kind, Sharded) and kind.rows.over:
                 start, end = build.mesh.part_of(kind.rows, len(made))
                 shape[kind.axis] = (end - start) * cast(int, kind.inner)
-        shape[cast(Sharded, one.placement[0]).axis] = 0
+        axis = cast(Sharded, one.placement[0]).axis
+        shape[axis] = 0
         made.append(part)
         for _ in _turns(build)[1:]:
-            none = build.constant(np.zeros(shape), part.dtype, len(made))
+            if all(isinstance(size, int) for size in shape):
+                none = build.constant(np.zeros(shape), part.dtype, len(made))
+            else:
+                none = _no_rows(build, part, axis)
             made.append(none)
     return made
+
+
+def _no_rows(build: Build, part: Reference, axis: int) -> Reference:
+    """Slices no rows of a part whose other sizes the batch decides."""
+    bounds = [build.constant([bound] * (axis + 1)) for bound in (0, 0, 1)]
+    in_front = (1 << axis) - 1
+    return build.strided_slice(
+        part,
+        bounds,
+        build.place_of(part),
+        begin_mask=in_front,
+        end_mask=in_front,
+    )
 
 
 def _turns(build: Build) -> range:
