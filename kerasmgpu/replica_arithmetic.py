@@ -56,6 +56,18 @@ def checked_shard(shard: str | None) -> str | None:
     return None if choice == "none" else choice
 
 
+def checked_offload(offload: str | None) -> str | None:
+    """Returns `"optimizer"`, or `None` for `None` and `"none"`.
+
+    Raises:
+        InputError: If it is none of these.
+    """
+    if offload is None:
+        return None
+    choice = checked_choice(offload, "offload", ("none", "optimizer"))
+    return None if choice == "none" else choice
+
+
 def checked_replicas_per_worker(number: int, counts: Sequence[int]) -> int:
     """Returns the replicas of each process of a job.
 

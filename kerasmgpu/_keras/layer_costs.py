@@ -34,6 +34,7 @@ class LayerCost:
         name: String, the path of the layer in its model: `"block/up"`.
         weights: Integer, bytes of its variables.
         slots: Integer, bytes of the optimizer's variables for them.
+        on_host: Integer, bytes of those that are in host memory instead.
         whole: Integer, bytes of both on one device.
         combined: Maps a collective, such as `"all_reduce"`, to the bytes of
             the whole tensors that it combines in a step.
@@ -44,6 +45,7 @@ class LayerCost:
     name: str
     weights: int = 0
     slots: int = 0
+    on_host: int = 0
     whole: int = 0
     combined: Counter[str] = dataclasses.field(default_factory=Counter)
     sent: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -78,6 +80,9 @@ def layer_costs(
     for path, kind, variable in _variables(model, layers):
         cost = found.get(path, other)
         held = _held_bytes(variable, mesh)
+        sharded = variable.value
+        if isinstance(sharded, ShardedVariable) and sharded.is_offloaded:
+            kind = "on_host"
         setattr(cost, kind, getattr(cost, kind) + held)
         cost.whole += _bytes(variable.shape, variable)
         if _axes(variable):

@@ -20,7 +20,8 @@ def why_none(model: keras.Model, strategy: ExactStrategy) -> str | None:
         strategy: Its strategy.
     """
     shard, replicas = strategy.shard, strategy.num_replicas_in_sync
-    if shard is None or replicas == 1 or strategy.distribution is not None:
+    is_alone = replicas == 1 and strategy.offload is None
+    if shard is None or is_alone or strategy.distribution is not None:
         return None  # Keys of a layout map that match nothing are named.
     slots = [
         variable

@@ -295,15 +295,25 @@ def _of_model(model: keras.Model) -> dict[str, Any]:
             "slots": _bytes(optimizer.variables),
             "other": _bytes([*others, *model.metrics_variables]),
         }
+        if on_host := _bytes(optimizer.variables, is_offloaded=True):
+            facts["state_bytes"]["slots on the host"] = on_host
     return facts
 
 
-def _bytes(variables: list[Any]) -> int:
-    """Sums variables' bytes on a replica; of sharded ones the largest part."""
+def _bytes(variables: list[Any], is_offloaded: bool = False) -> int:
+    """Sums variables' bytes on a replica; of sharded ones the largest part.
+
+    Args:
+        variables: Variables of Keras.
+        is_offloaded: Whether to sum those in host memory, or all others.
+    """
     total = 0
     for variable in variables:
         held = variable.value
-        parts = held.parts if isinstance(held, ShardedVariable) else [variable]
+        is_sharded = isinstance(held, ShardedVariable)
+        if (is_sharded and held.is_offloaded) != is_offloaded:
+            continue
+        parts = held.parts if is_sharded else [variable]
         size = tf.as_dtype(variable.dtype).size
         total += max(math.prod(part.shape) for part in parts) * size
     return total
@@ -314,7 +324,13 @@ def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     name = type(strategy).__name__
     arguments: dict[str, Any] = {"name": name.lstrip("_")}
     if is_ours(strategy):
-        for name in ("batch_norm", "shard", "shard_over", "micro_batches"):
+        for name in (
+            "batch_norm",
+            "shard",
+            "shard_over",
+            "offload",
+            "micro_batches",
+        ):
             value = getattr(strategy, name)
             arguments[name] = getattr(value, "__name__", value)
         if layouts := strategy.layouts:

@@ -27,6 +27,7 @@ class ExactStrategy(Protocol):
         micro_batches: Parts in which a replica works through its rows of a
             batch, or `"auto"`.
         shard: Which variables are divided over the replicas, or `None`.
+        offload: What is in host memory: `"optimizer"`, or `None`.
         min_shard_bytes: Bytes of the smallest variable that is divided.
         distribution: The `keras.distribution.Distribution` that lays out
             variables, or `None`.
@@ -37,6 +38,7 @@ class ExactStrategy(Protocol):
     batch_norm: str
     micro_batches: int | str
     shard: str | Callable[..., Any] | None
+    offload: str | None
     min_shard_bytes: int
     distribution: Any
     layouts: Any

@@ -69,6 +69,10 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             and only sums of each replica's part of the gradients are sent
             between groups. Tables of `Embedding` layers are divided over all
             replicas. Default: all replicas.
+        offload: What is kept in host memory: `None` (default) or `"none"`;
+            `"optimizer"`: the slots that `shard` divides, which are updated
+            there. With it `shard="optimizer"` and `"weights"` move slots on a
+            single replica, too.
         micro_batches: Parts in which a replica works through its rows of a
             batch, one after the other, to need less memory: an integer, 1 by
             default, or `"auto"`: as few as fit, twice as many each time a
@@ -100,6 +104,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         micro_batches: int | str = 1,
         xla_cache: str | os.PathLike[str] | bool | None = None,
         shard_over: int | str | None = None,
+        offload: str | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -112,7 +117,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             LocalExtended(self, devices, cross_device_ops)
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
-        self._shard(shard, min_shard_bytes, shard_over)
+        self._shard(shard, min_shard_bytes, shard_over, offload)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
         self.xla_cache = checked(xla_cache)
 
@@ -148,6 +153,7 @@ class MultiWorkerMirroredStrategy(
             step, as `model.save` does, is a collective: all workers must.
         min_shard_bytes: See `MirroredStrategy`.
         shard_over: See `MirroredStrategy`.
+        offload: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
         xla_cache: See `MirroredStrategy`.
 
@@ -185,6 +191,7 @@ class MultiWorkerMirroredStrategy(
         micro_batches: int | str = 1,
         xla_cache: str | os.PathLike[str] | bool | None = None,
         shard_over: int | str | None = None,
+        offload: str | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -231,7 +238,7 @@ class MultiWorkerMirroredStrategy(
                 timeout_seconds,
             )
         )
-        self._shard(shard, min_shard_bytes, shard_over)
+        self._shard(shard, min_shard_bytes, shard_over, offload)
         if worker is not None:
             with entered.left():  # Its variables are this process's own.
                 self.compute_time = ComputeTime()
@@ -258,6 +265,7 @@ def strategy(
     layout: str | Mapping[str, Any] | None = None,
     memory: int | None = None,
     shard_over: int | str | None = None,
+    offload: str | None = None,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -283,6 +291,7 @@ def strategy(
         shard: See `MirroredStrategy`.
         min_shard_bytes: See `MirroredStrategy`.
         shard_over: See `MirroredStrategy`.
+        offload: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
         xla_cache: See `MirroredStrategy`.
         distribution: `keras.distribution.ModelParallel` or another
@@ -373,6 +382,7 @@ def strategy(
             micro_batches=micro_batches,
             xla_cache=xla_cache,
             shard_over=shard_over,
+            offload=None if layouts is not None else offload,
         )
     else:
         names = device_choice.choose(num_replicas, devices, virtual_devices)
@@ -385,9 +395,10 @@ def strategy(
             micro_batches=micro_batches,
             xla_cache=xla_cache,
             shard_over=shard_over,
+            offload=None if layouts is not None else offload,
         )
     if layouts is not None:
-        made.lay_out(layouts)
+        made.lay_out(layouts, offload)
         _say_what_workers_read(made)
     return made
 

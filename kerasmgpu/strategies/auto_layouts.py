@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -54,7 +54,7 @@ class AutoLayouts(Layouts):
     def __init__(self, distribution: Distribution, memory: int | None) -> None:
         super().__init__(distribution)
         self._memory = memory
-        self._is_found = False
+        self._is_found = self._makes_slot = False
         self._models: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
     def _divides_variables(self) -> bool:
@@ -68,6 +68,10 @@ class AutoLayouts(Layouts):
         sizes = self.axes or (len(self.devices),)
         axes = most_divided(variable.shape, sizes)
         return None if set(axes) == {None} else axes
+
+    def is_offloaded(self, settings: Mapping[str, Any]) -> bool:
+        is_slot = self.offloads and self._makes_slot
+        return is_slot or super().is_offloaded(settings)
 
     def lay_out(
         self,
@@ -117,7 +121,7 @@ class AutoLayouts(Layouts):
             with strategy.scope():
                 self._divide(variables, found.layout_map(mesh))
         finally:
-            self._is_found = False
+            self._is_found = self._makes_slot = False
 
     def _divide(
         self,
@@ -132,6 +136,7 @@ class AutoLayouts(Layouts):
             keeps = number in variables.fixed
             for each in (one, *variables.slots[number]):
                 setattr(each, _ATTRIBUTE, True)
+                self._makes_slot = each is not one
                 if keeps or each.value.shard_axes == axes:
                     made_variables.set_layout(each, layout)
                 else:

@@ -37,6 +37,7 @@ from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.replica_arithmetic import (
     ASSUMED_SIZE,
+    checked_offload,
     checked_shard,
     groups_of,
 )
@@ -105,6 +106,9 @@ class ExactSteps(_Strategy):
     shard_over: int | None = None
     """Number of replicas over which `shard` divides a variable; `None`: all."""
 
+    offload: str | None = None
+    """What is on the host: `"optimizer"`, or `None`; see `MirroredStrategy`."""
+
     min_shard_bytes: int
     """Bytes of the smallest variable that `shard` divides."""
 
@@ -171,6 +175,7 @@ class ExactSteps(_Strategy):
         shard: Shard,
         min_shard_bytes: int,
         shard_over: int | str | None = None,
+        offload: str | None = None,
     ) -> None:
         """Sets which new variables are sharded; see `MirroredStrategy`."""
         self.shard = shard if callable(shard) else checked_shard(shard)
@@ -185,6 +190,21 @@ class ExactSteps(_Strategy):
                 lambda: self.replicas.mesh.total,
                 lambda: self.replicas.mesh.groups,
             )
+        self._offload(offload)
+
+    def _offload(self, offload: str | None) -> None:
+        """Puts slots that are divided on the host; see `MirroredStrategy`."""
+        self.offload = checked_offload(offload)
+        if self.offload is None:
+            return
+        if self.extended.axis_to_shard is None:
+            raise InputError(
+                "offload is about slots that shard or a distribution's layout "
+                "divides over the replicas, also over a single one. Received: "
+                f"offload={offload!r} without either; give "
+                'shard="optimizer" or shard="weights", too.'
+            )
+        self.extended.axis_to_shard.offloads = True
 
     def _checked_shard_over(self, shard_over: int | str | None) -> int | None:
         """Returns the number of replicas in a group, or `None` for all."""
@@ -222,7 +242,7 @@ class ExactSteps(_Strategy):
             )
         return number
 
-    def lay_out(self, layouts: Layouts) -> None:
+    def lay_out(self, layouts: Layouts, offload: str | None = None) -> None:
         """Divides rows and new variables as `layouts` say."""
         self.layouts = layouts
         self.distribution = layouts.distribution
@@ -230,6 +250,7 @@ class ExactSteps(_Strategy):
         if layouts.divides_variables:
             self.shard, self.min_shard_bytes = layouts.by_layout, 0
             self.extended.axis_to_shard = layouts
+        self._offload(offload)
 
     def check_layouts(self, model: keras.Model) -> None:
         """Warns of keys of the layout map that match nothing in a model."""

@@ -9,6 +9,7 @@ from kerasmgpu._keras import iterators
 from kerasmgpu._keras.layer_costs import LayerCost, layer_costs
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.program import Program
 
 
@@ -28,6 +29,8 @@ class LayoutReport:
         along: Dictionary from the name of a mesh axis to the bytes that each
             replica sends along it; empty for one axis. With `shard_over` the
             names are `"all replicas"`, `"a group"` and `"the groups"`.
+        linked: Pair of integers, bytes that each replica copies to the host in
+            a step, and back, with `offload`.
     """
 
     model: str
@@ -35,6 +38,12 @@ class LayoutReport:
     rows: int
     layers: list[LayerCost]
     along: dict[str, int] = dataclasses.field(default_factory=dict)
+    linked: tuple[int, int] = (0, 0)
+
+    @property
+    def on_host(self) -> int:
+        """Bytes of the slots that each replica has in host memory."""
+        return sum(one.on_host for one in self.layers)
 
     @property
     def held(self) -> int:
@@ -81,6 +90,11 @@ class LayoutReport:
         if self.along:
             parts = (f"{n:,} along {axis}" for axis, n in self.along.items())
             table.append(f"sent: {', '.join(parts)}")
+        if self.on_host:
+            table.append(
+                f"on the host: {self.on_host:,} of slots; copied in a step: "
+                "{:,} there, {:,} back".format(*self.linked)
+            )
         return "\n".join([head, *table])
 
 
@@ -116,12 +130,14 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
     program, rows = prepared_step(model, batch)
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
-    costs = layer_costs(model, program.written(), rows)
+    written = program.written()
+    costs = layer_costs(model, written, rows)
     along = {
         name: sum(one.along[number] for one in costs)
         for number, name in strategy.axis_names.items()
     }
-    return LayoutReport(model.name, replicas, rows, costs, along)
+    linked = report.linked_bytes(written)
+    return LayoutReport(model.name, replicas, rows, costs, along, linked)
 
 
 def checked_model(model: keras.Model, name: str) -> None:

@@ -66,6 +66,10 @@ class Sharding:
             have all variables each; see `Mesh.groups`. Tables of `Embedding`
             layers, of which a step sends the rows that it looks up, are divided
             over all replicas.
+
+    Attributes:
+        offloads: Whether slots that it divides are on the host, also those of a
+            single replica.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Sharding:
         num_replicas: Callable[[], int],
         groups: Callable[[], int] = lambda: 1,
     ) -> None:
+        self.offloads = False
         self._shard = shard
         self._min_bytes = min_shard_bytes
         self._num_replicas = num_replicas
@@ -87,10 +92,12 @@ class Sharding:
         a value of its own on each replica, and can't be sharded.
         """
         on_read = tf.VariableSynchronization.ON_READ
-        return (
-            self._num_replicas() > 1
-            and settings.get("synchronization") != on_read
-        )
+        is_divided = self._num_replicas() > 1 or self.is_offloaded(settings)
+        return is_divided and settings.get("synchronization") != on_read
+
+    def is_offloaded(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the parts of a variable of these settings are on the host."""
+        return self.offloads and _is_slot(settings)
 
     def infers_shapes(self) -> bool:
         """Whether Keras calls layers only to infer their outputs' shapes."""
@@ -188,13 +195,19 @@ class Sharding:
         return variable.shape[axis] >= self._num_replicas()
 
 
+def _is_slot(settings: Mapping[str, Any]) -> bool:
+    made = made_variables.current()
+    # Keras's optimizers create each slot next to its weight.
+    is_next_to_weight = settings.get("colocate_with") is not None
+    return is_next_to_weight or bool(made and made.is_slot)
+
+
 def _described(
     settings: Mapping[str, Any], value: tf.Tensor | ValueInParts
 ) -> NewVariable:
     made = made_variables.current()
     kind = "weight" if settings.get("trainable", True) else "other"
-    # Keras's optimizers create each slot next to its weight.
-    if settings.get("colocate_with") is not None or made and made.is_slot:
+    if _is_slot(settings):
         kind = "slot"
     return NewVariable(
         made.path if made else settings.get("name") or "Variable",

@@ -90,6 +90,7 @@ def test_run_json_is_what_the_model_and_the_strategy_are(run):
         "batch_norm": "global",
         "shard": None,
         "shard_over": None,
+        "offload": None,
         "micro_batches": 1,
     }
     assert facts["versions"]["keras"] == keras.__version__

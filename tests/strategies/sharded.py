@@ -15,16 +15,25 @@ from tests.devices import device_names
 
 
 def mirrored(
-    num_replicas, shard, min_shard_bytes=0, micro_batches=1, shard_over=None
+    num_replicas,
+    shard,
+    min_shard_bytes=0,
+    micro_batches=1,
+    shard_over=None,
+    **settings,
 ):
-    """A strategy of logical CPU devices that shards small variables, too."""
-    devices = device_names(num_replicas)
+    """A strategy of logical CPU devices that shards small variables, too.
+
+    `settings` are other arguments of the strategy.
+    """
+    devices = settings.pop("devices", device_names(num_replicas))
     return kerasmgpu.MirroredStrategy(
         devices,
         shard=shard,
         min_shard_bytes=min_shard_bytes,
         micro_batches=micro_batches,
         shard_over=shard_over,
+        **settings,
     )
 
 

@@ -1,8 +1,9 @@
 """Cases of `shared_program`: variables that are sharded over workers.
 
 A case is a run of the parity table, `weights: CASE`, `optimizer: CASE`, `weights
-grouped: CASE` for parts in each worker, or `mesh RxC: CASE` for rows and columns
-of a mesh, each with `in 2` for two micro-batches; `files`; or `int8 base`.
+grouped: CASE` for parts in each worker, `optimizer offloaded: CASE`, or `mesh RxC:
+CASE` for rows and columns of a mesh, each with `in 2` for two micro-batches;
+`files`; or `int8 base`.
 """
 
 import time
@@ -34,6 +35,7 @@ def run(strategy, name, files):
         shard=shard,
         min_shard_bytes=0,
         shard_over="worker" if "grouped" in others else None,
+        offload="optimizer" if "offloaded" in others else None,
     )
     strategy.micro_batches = 2 if setting.endswith("in 2") else 1
     return parity_program.run(lambda: strategy, name, files)

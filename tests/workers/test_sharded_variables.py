@@ -24,6 +24,7 @@ RUNS = [
     "weights in 2: batch normalisation",
     "optimizer: dropout",
     "weights: weights of two types",
+    "optimizer offloaded in 2: loss scale with overflow on one replica",
 ]
 
 QUICK = (

@@ -210,6 +210,16 @@ class Alias(Instruction):
 
 
 @dataclasses.dataclass(eq=False)
+class ToHost(Instruction):
+    """Copies a value from each replica's device to the host."""
+
+
+@dataclasses.dataclass(eq=False)
+class ToDevice(Instruction):
+    """Copies each replica's value from the host to its device."""
+
+
+@dataclasses.dataclass(eq=False)
 class Slice(Instruction):
     """Cuts each replica's rows out of a whole value.
 

@@ -110,6 +110,7 @@ class Lowered:
             were chosen before it was written: a thread may write it, and keys are
             counted in an order that is the same on all workers.
         copied: Inputs of which each replica has a reference of its own.
+        offloaded: Inputs that are handles of variables on the host.
         assigns_last: Whether assignments of variables wait for everything else.
         instructions: See `instructions.py`.
         levels: Maps each node to its level, the number of sums on the longest
@@ -121,6 +122,8 @@ class Lowered:
             phase; see `passes.order_micro_batches`.
         after: Maps each other instruction to the first phase in which its
             results can be used. Empty, as `phases`, without micro-batches.
+        on_host: Instructions whose replicas run them on the host; see
+            `passes.offload`.
     """
 
     name: str
@@ -136,6 +139,7 @@ class Lowered:
         default_factory=dict
     )
     copied: frozenset[Value] = frozenset()
+    offloaded: frozenset[Value] = frozenset()
     assigns_last: bool = False
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     levels: dict[Node, float] = dataclasses.field(default_factory=dict)
@@ -143,6 +147,7 @@ class Lowered:
     clusters: list[Cluster] = dataclasses.field(default_factory=list)
     phases: dict[Instruction, int] = dataclasses.field(default_factory=dict)
     after: dict[Instruction, int] = dataclasses.field(default_factory=dict)
+    on_host: set[Instruction] = dataclasses.field(default_factory=set)
 
     def whole(self, tensor: Tensor) -> Value:
         """Returns the value of a tensor that every replica holds whole."""

@@ -115,7 +115,8 @@ def _program_lines(program: Lowered, indent: str) -> list[str]:
     for instruction in program.instructions:
         phase = program.phases.get(instruction)
         turn = "" if phase is None else f", phase {phase}"
-        lines.append(indent + _line(instruction, program.mesh) + turn)
+        where = ", on the host" if instruction in program.on_host else ""
+        lines.append(indent + _line(instruction, program.mesh) + turn + where)
         for number, body in enumerate(bodies_of(instruction)):
             lines.append(f"{indent}  body {number}:")
             lines += _program_lines(body, indent + "    ")

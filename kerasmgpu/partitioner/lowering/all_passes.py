@@ -27,6 +27,7 @@ from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
 from kerasmgpu.partitioner.passes.localise_sizes import localise_sizes
 from kerasmgpu.partitioner.passes.lower_micro_batches import lower_micro_batches
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
+from kerasmgpu.partitioner.passes.offload import offload
 from kerasmgpu.partitioner.passes.order_gathers import (
     gather_in_turns,
     order_gathers,
@@ -112,6 +113,11 @@ PASSES: Sequence[OnProgram | OnNodes] = (
         gather_in_turns,
         "weights are gathered in each phase",
         _has_micro_batches,
+    ),
+    OnProgram(
+        offload,
+        "what runs on the host, next to variables there",
+        lambda program: bool(program.offloaded),
     ),
     OnProgram(outline, "functions that each replica calls", pays),
     OnNodes(

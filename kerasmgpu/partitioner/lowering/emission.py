@@ -40,7 +40,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Tensor
-from kerasmgpu.partitioner.step.places import OnEachPlace
+from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
 
 _ALONG_AN_AXIS = (
@@ -60,12 +60,14 @@ def emit(build: Build, program: Lowered) -> None:
     for instruction in program.instructions:
         build.time = program.turn_of(instruction)[0], -1
         build.writer.once = runs_once(program, instruction)
+        build.writer.is_offloaded = instruction in program.on_host
         write = _EMIT[type(instruction)]
         if isinstance(instruction, _ALONG_AN_AXIS):
             lines.along(build, instruction, write)
         else:
             write(build, instruction)
         build.writer.turn = build.writer.once = None
+        build.writer.is_offloaded = False
 
 
 # Operations ------------------------------------------------------------------
@@ -103,7 +105,8 @@ def _once(
     place = operation.home
     # Waits for the control inputs of all replicas.
     build.span = build.mesh.num
-    made = build.copy(operation.node, [refs[place] for refs in inputs], place)
+    arguments = [_at(build, place, references) for references in inputs]
+    made = build.copy(operation.node, arguments, place)
     build.span = 1
     build.note_done(operation.node)
     return [build.same(reference) for reference in made]
@@ -124,7 +127,7 @@ def _on_each(
     build.is_same = not any(one.is_local for one in operation.outputs)
     for place in range(0, build.mesh.num, build.span):
         build.take_turn(operation, place)
-        arguments = [references[place] for references in inputs]
+        arguments = [_at(build, place, references) for references in inputs]
         with _varying(build, varies):
             made = write(build, node, plan, place, arguments)
         names.append(build.note_done(node))
@@ -138,6 +141,16 @@ def _on_each(
     if operation.runs is ir.Runs.ON_COPIES:
         build.twins.update(dict.fromkeys(names, names))
     return list(outputs)
+
+
+def _at(build: Build, place: int, references: References) -> Reference:
+    """Returns the reference that an operation at a place takes.
+
+    On the host it takes constants of the host.
+    """
+    if build.writer.is_offloaded and isinstance(references, OnEachPlace):
+        return references[HOST]
+    return references[place]
 
 
 # Communication ---------------------------------------------------------------
@@ -350,6 +363,20 @@ def _with_entry(
     return build.sizes.op("TensorScatterUpdate", vector, indices, updates)
 
 
+def _copy(build: Build, copy: ir.ToHost | ir.ToDevice) -> None:
+    """Copies a value between the host and the replicas' devices."""
+    (source,), (made,) = copy.inputs, copy.outputs
+    name = "to_host" if isinstance(copy, ir.ToHost) else "to_device"
+    copies: dict[tuple[str, str], Reference] = {}
+    references = []
+    for place, reference in enumerate(build.references(source)):
+        key = reference, build.mesh.devices[place]
+        if key not in copies:
+            (copies[key],) = build.op("Identity", [reference], place, name)
+        references.append(copies[key])
+    build.give(made, references)
+
+
 def _slice(build: Build, slice: ir.Slice) -> None:
     (source,), (made,) = slice.inputs, slice.outputs
     whole = build.references(source)
@@ -512,6 +539,8 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     Region: _region,
     ir.RequireEqualRows: _require_equal_rows,
     ir.Slice: _slice,
+    ir.ToDevice: _copy,
+    ir.ToHost: _copy,
     ToOwners: _to_owners,
     Accumulate: _accumulate,
     FirstMicroBatchOnly: _first_micro_batch_only,

@@ -138,7 +138,7 @@ class Function(OperationWriter):
             "host/" if place == HOST else f"replica_{place}/",
             self.controls(node, place),
             attributes,
-            place == HOST,
+            self.is_on_host(place),
         )
 
     def captured(self, tensor: tf.Tensor) -> Reference:
@@ -320,7 +320,8 @@ class Function(OperationWriter):
             else:
                 names += done
         if self._batch is not None and node in self.program.after_batch:
-            names.append(self.started(place))
+            at = HOST if self.writer.is_offloaded else place
+            names.append(self.started(at))
         return list(dict.fromkeys(names))
 
     def wait_for(self, reference: Reference) -> None:

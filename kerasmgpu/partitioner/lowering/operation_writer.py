@@ -49,7 +49,7 @@ class OperationWriter:
             self.device(place),
             name,
             controls,
-            place == HOST,
+            self.is_on_host(place),
             **attributes,
         )
 
@@ -61,7 +61,7 @@ class OperationWriter:
     ) -> Reference:
         """Writes a constant; by default int32, for sizes, on the host."""
         return self.writer.constant(
-            array, dtype, self.device(place), place == HOST
+            array, dtype, self.device(place), self.is_on_host(place)
         )
 
     # The next operations are at the place of their first input by default.
@@ -124,9 +124,13 @@ class OperationWriter:
         inputs = [reference, *bounds]
         return self.op("StridedSlice", inputs, place, **masks)[0]
 
+    def is_on_host(self, place: int) -> bool:
+        """Whether what is written now at a place runs on the host."""
+        return place == HOST or self.writer.is_offloaded
+
     def device(self, place: int) -> str:
-        """Returns the name of the device of a place."""
-        if place == HOST:
+        """Returns the name of the device of a place, for what is written now."""
+        if self.is_on_host(place):
             return self.mesh.host
         return self.mesh.devices[place]
 
@@ -144,16 +148,14 @@ class OperationWriter:
     def keep(self, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
         """Returns `make()`, cached under a key for this function.
 
-        Nodes that `make` writes belong to no turn, as all turns can use them.
+        Nodes that `make` writes belong to no turn, as all turns can use them,
+        and are on the device of their place.
         """
         if key not in self._kept:
             writer = self.writer
-            before, writer.turn, writer.once = (
-                (writer.turn, writer.once),
-                None,
-                None,
-            )
+            before = writer.turn, writer.once, writer.is_offloaded
+            writer.turn, writer.once, writer.is_offloaded = None, None, False
             self._kept[key] = make()
-            writer.turn, writer.once = before
+            writer.turn, writer.once, writer.is_offloaded = before
         kept: _Kept = self._kept[key]
         return kept

@@ -52,6 +52,8 @@ class Writer:
         once: Whether what is written now runs once for all replicas; `None`
             where that isn't known, or doesn't matter: see `once.py`.
         of_once: Maps names of nodes to what `once` was for them, if it was set.
+        is_offloaded: Whether nodes written now run on the host, whatever their
+            place is; see `passes/offload.py`.
         sizes_vary: Whether nodes written now have other sizes in every step.
         of_varying_sizes: Names of such nodes; XLA would compile them anew in
             every step.
@@ -66,6 +68,7 @@ class Writer:
         self.turns: dict[str, tuple[int, int]] = {}
         self.once: bool | None = None
         self.of_once: dict[str, bool] = {}
+        self.is_offloaded = False
         self.sizes_vary = False
         self.of_varying_sizes: set[str] = set()
         self._nodes: dict[str, node_def_pb2.NodeDef] = {}

@@ -12,12 +12,14 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 
 def place_regions(program: Lowered) -> None:
-    """Sets `runs` of each region, and the mesh of its bodies."""
+    """Sets `runs` of each region; of its bodies, the mesh and `offloaded`."""
     for region in program.regions:
         together = needs_all_replicas(region) or _has_updates(region.node)
         if program.mesh.micro_batches > 1:
             together = together or _reads_sums(region)
-        if program.mesh.total > 1 and together:
+        # On one replica, too, a body updates variables on two devices.
+        is_offloaded = not program.offloaded.isdisjoint(region.inputs)
+        if together and (program.mesh.total > 1 or is_offloaded):
             region.runs = Runs.TOGETHER
         elif _is_local(region):
             region.runs = Runs.ON_EACH
@@ -26,8 +28,14 @@ def place_regions(program: Lowered) -> None:
         inside = program.mesh
         if region.runs is not Runs.TOGETHER:
             inside = inside.alone()
+        carried = region.inputs[0 if region.is_loop else 1 :]
         for body in region.bodies:
             body.mesh = inside
+            body.offloaded = frozenset(
+                given
+                for given, one in zip(body.given, carried)
+                if one in program.offloaded
+            )
             place_regions(body)
 
 

@@ -70,11 +70,15 @@ class ImaginedVariable:
         tensor: The captured tensor: a variable's handle, or any other.
         axes: For each axis of the mesh, the axis along which its variable is
             sharded, or `None`. Empty for a whole variable.
+        is_offloaded: Whether its parts are on the host.
     """
 
-    def __init__(self, tensor: tf.Tensor, axes: AxesToShard) -> None:
+    def __init__(
+        self, tensor: tf.Tensor, axes: AxesToShard, is_offloaded: bool = False
+    ) -> None:
         self.tensor = tensor
         self.axes = axes
+        self.is_offloaded = is_offloaded
         self._handle_data = getattr(tensor, "_handle_data", None)
         copies = getattr(tensor, "_distributed_container", None)
         self._is_copied = copies is not None or variable_of(tensor) is not None

@@ -260,7 +260,13 @@ class OneDevice(_Extended):
                 settings["initial_value"] = value
                 return None
         with tf.init_scope():
-            variable = sharded_variable.create(self, axes, value, settings)
+            variable = sharded_variable.create(
+                self,
+                axes,
+                value,
+                settings,
+                self.axis_to_shard.is_offloaded(settings),
+            )
         stack = getattr(self._mode, "whole", None)
         if stack is not None:  # A function that runs eagerly creates it.
             stack.enter_context(variable.whole())

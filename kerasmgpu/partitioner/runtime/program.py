@@ -127,6 +127,7 @@ class Program:
         self.queues: Mapping[str, str] = {}
         self._given: dict[Tensor, Value] = {}
         self._handles: dict[Tensor, list[tf.Tensor]] = {}
+        self._offloaded: set[Tensor] = set()
         self._written: dict[bool, Written] = {}
         self._describe_leaves()
         self._describe_captured()
@@ -258,6 +259,9 @@ class Program:
                 handles = [part.handle for part in sharded.parts]
             else:
                 continue
+            held = outer if isinstance(outer, ImaginedVariable) else sharded
+            if held is not None and held.is_offloaded:
+                self._offloaded.add(tensor)
             if any(axis is not None for axis in axes):
                 kinds = _kinds_of_axes(tensor, axes)
                 self._give(tensor, *kinds[-mesh.num_axes :])
@@ -371,6 +375,7 @@ class Program:
         )
         lowered.instructions[:0] = self._checks(given)
         lowered.copied = frozenset(copied)
+        lowered.offloaded = frozenset(map(given.__getitem__, self._offloaded))
         lowered.groups = self._groups
         lowered.assigns_last = self.in_more_parts is not None
         all_passes.lower(lowered, self.trace.dump)

@@ -19,6 +19,8 @@ from kerasmgpu.partitioner.ir.instructions import (
     GatherCounts,
     ReduceScatter,
     Sent,
+    ToDevice,
+    ToHost,
 )
 from kerasmgpu.partitioner.passes.order_gathers import bytes_alive
 from kerasmgpu.partitioner.rules.kinds import Sharded
@@ -119,6 +121,30 @@ def gathered_bytes(written: Written) -> int:
         written: `written.Written` of a strategy with `shard`.
     """
     return bytes_alive(written.lowered)
+
+
+def linked_bytes(written: Written) -> tuple[int, int]:
+    """Returns the bytes that a replica copies to the host, and back, in a step.
+
+    Args:
+        written: `written.Written` of a strategy with `offload`.
+
+    Returns:
+        `(to_host, to_device)`, for the longest parts; scalars aren't counted.
+    """
+    mesh, found = written.lowered.mesh, {ToHost: 0, ToDevice: 0}
+    for one in written.lowered.all_instructions():
+        if isinstance(one, (ToHost, ToDevice)):
+            (copied,) = one.inputs
+            parts = math.prod(
+                mesh.num_devices(kind.rows.over)
+                for kind in copied.placement
+                if isinstance(kind, Sharded)
+            )
+            each = Fraction(copied.tensor.dtype.size, parts)
+            sent = copied.tensor, copied.tensor.num_elements, each
+            found[type(one)] += bytes_of(sent, 0)
+    return found[ToHost], found[ToDevice]
 
 
 def collectives(written: Written) -> list[str]:
@@ -226,6 +252,7 @@ def log(program: Program, written: Written) -> None:
 
     The same line is logged only once.
     """
+    _log_offloaded(program, written)
     if program.replicas.mesh.total == 1:
         return
     _log_sharded(program, written)
@@ -268,6 +295,22 @@ def _log_sharded(program: Program, written: Written) -> None:
         whole / 2**20,
         mesh.total // mesh.micro_batches,
         gathered_bytes(written) / 2**20,
+    )
+
+
+def _log_offloaded(program: Program, written: Written) -> None:
+    to_host, to_device = linked_bytes(written)
+    key = (program.trace.name, "offloaded", to_host, to_device)
+    if not written.lowered.offloaded or key in _logged:
+        return
+    _logged.add(key)
+    logging.info(
+        "kerasmgpu: %s: %d variables are in host memory; in a step a replica "
+        "copies %.1f MiB there, and gets %.1f MiB back.",
+        program.trace.name,
+        len(written.lowered.offloaded),
+        to_host / 2**20,
+        to_device / 2**20,
     )
 
 

@@ -87,6 +87,9 @@ class AxisToShard(Protocol):
     def may_shard(self, settings: Mapping[str, Any]) -> bool:
         """Whether a variable with these settings can be sharded at all."""
 
+    def is_offloaded(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the parts of a variable with these settings are on the host."""
+
     def infers_shapes(self) -> bool:
         """Whether code is running only to infer the shapes of its results."""
 
@@ -142,6 +145,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             the first ones are longer.
         shape: The whole shape.
         settings: Arguments of `tf.Variable`: its name, type, ….
+        is_offloaded: Whether its parts are on the host.
 
     Attributes:
         shard_axes: `axes`.
@@ -159,6 +163,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         axes: AxesToShard,
         shape: tf.TensorShape,
         settings: Mapping[str, Any],
+        is_offloaded: bool = False,
     ) -> None:
         with tf.device(parts[0].device):
             super().__init__(
@@ -174,6 +179,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         self.parts = tuple(parts)
         self.shard_axes = axes
         self.extended = extended
+        self.is_offloaded = is_offloaded
         self.is_captured = False
         self._is_read_by_callers = False
         self._is_changed_in_functions = False
@@ -688,6 +694,7 @@ def create(
     axes: AxesToShard,
     value: tf.Tensor | ValueInParts,
     settings: Mapping[str, Any],
+    is_offloaded: bool = False,
 ) -> ShardedVariable:
     """Creates a sharded variable.
 
@@ -697,11 +704,14 @@ def create(
             along it, if any.
         value: The whole initial value, equal on all workers.
         settings: Arguments of `tf.Variable`.
+        is_offloaded: Whether its parts are on the host.
     """
     strategy: Any = extended._container_strategy()
     devices: Sequence[str] = strategy.extended.worker_devices
     parts = []
     mesh = mesh_of(strategy, axes)
+    if is_offloaded:
+        devices = [mesh.host] * len(devices)
     for device, box in zip(devices, boxes(value.shape, axes, mesh)):
         with tf.device(device), record.stop_recording():
             if isinstance(value, ValueInParts):
@@ -713,4 +723,6 @@ def create(
                     part, trainable=False, name="part", dtype=value.dtype
                 )
             )
-    return ShardedVariable(extended, parts, axes, value.shape, settings)
+    return ShardedVariable(
+        extended, parts, axes, value.shape, settings, is_offloaded
+    )

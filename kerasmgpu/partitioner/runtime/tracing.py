@@ -90,17 +90,26 @@ class Trace:
         self.dump("simplify", lambda: graph_text(self.graph))
         self.sparse = list(_sparse(self._arguments, self.leaves))
 
-    def imagined(self, axes_of: Callable[[Any], AxesToShard]) -> "Trace":
+    def imagined(
+        self,
+        axes_of: Callable[[Any], AxesToShard],
+        is_offloaded: Callable[[Any], bool] = lambda outer: False,
+    ) -> "Trace":
         """Returns a copy for imagined replicas; `axes_of` says how it is sharded.
 
         Args:
             axes_of: Function of a captured tensor that returns the axes along
                 which its variable is sharded; see `ImaginedVariable`.
+            is_offloaded: Function of it that returns whether the variable's
+                parts are on the host.
         """
         other = copy.copy(self)
         other._simplify(lambda outer: bool(axes_of(outer)))
         other.captured = [
-            (tensor, ImaginedVariable(outer, axes_of(outer)))
+            (
+                tensor,
+                ImaginedVariable(outer, axes_of(outer), is_offloaded(outer)),
+            )
             for tensor, outer in other.captured
         ]
         return other

@@ -135,6 +135,13 @@ def define_devices(
         "group has all of them. Left out: all replicas.",
         most=65536,
     )
+    flag.choice(
+        "offload",
+        None,
+        ("none", "optimizer"),
+        "What is kept in host memory, and updated there: the optimizer's slots "
+        "that --shard divides, also on a single replica. Left out: none.",
+    )
     flag.integer_or(
         "auto",
         "micro_batches",
