@@ -23,7 +23,7 @@ from typing import Any
 import kerasmgpu
 from kerasmgpu import atomic_files
 from kerasmgpu.commands import search_path, user_errors
-from kerasmgpu.commands.command_line import LOADING
+from kerasmgpu.commands.command_line import say_loading
 from kerasmgpu.commands.references import CHILD
 from kerasmgpu.errors import InputError
 from kerasmgpu.job.cluster import SEPARATE_VARIABLE
@@ -259,7 +259,7 @@ def visible_gpus() -> list[str]:
     Raises:
         InputError: If TensorFlow does not start.
     """
-    print(f"looking for GPUs: {LOADING}", file=sys.stderr, flush=True)
+    say_loading("looking for GPUs")
     try:
         output = output_of_python(["-c", _LIST_GPUS])
     except ChildCrashed as error:

@@ -113,6 +113,11 @@ def show_help_of(module: types.ModuleType) -> None:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
+def say_loading(work: str) -> None:
+    """Prints what begins with `LOADING`, on standard error."""
+    print(f"{work}: {LOADING}", file=sys.stderr, flush=True)
+
+
 def announce_loading() -> None:
     """Prints `LOADING` when TensorFlow or Keras is first imported, if ever.
 

@@ -113,7 +113,8 @@ def run(
         arguments = [f"--num_replicas={count}"]
         if on_cpu:
             arguments.append(f"--virtual_devices={count}")
-        print(f"── {recipe} on {_replicas(count)}", flush=True)
+        replicas = "1 replica" if count == 1 else f"{count} replicas"
+        print(f"── {recipe} on {replicas}", flush=True)
         runs.append(
             _run_once(module, count, folder, [*arguments, *recipe_flags])
         )
@@ -248,10 +249,6 @@ def _value(name: str, recipe_flags: Sequence[str]) -> str | None:
         if flag.startswith("-") and _name(flag) == name:
             return flag.partition("=")[2] if "=" in flag else following
     return None
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
 
 
 define_flags = functools.partial(flag_parsing.define_arguments, run)

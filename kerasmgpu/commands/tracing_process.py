@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.commands import child_processes, references
-from kerasmgpu.commands.command_line import LOADING
+from kerasmgpu.commands.command_line import say_loading
 from kerasmgpu.errors import checked_integer, checked_number
 
 _PROGRESS = "progress.txt"
@@ -61,7 +61,7 @@ def run(
     }
     seconds = checked_number(timeout_seconds, "timeout_seconds")
     if show:
-        print(f"tracing {job['build']}: {LOADING}", file=sys.stderr, flush=True)
+        say_loading(f"tracing {job['build']}")
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-trace-") as name:
         folder, shown = pathlib.Path(name), 0
         if show:

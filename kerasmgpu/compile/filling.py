@@ -1,13 +1,12 @@
 """Starts a process for each number of replicas, which compiles the steps."""
 
 import pathlib
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.commands import child_processes, references, reports
-from kerasmgpu.commands.command_line import LOADING
+from kerasmgpu.commands.command_line import say_loading
 from kerasmgpu.errors import (
     InputError,
     checked_choice,
@@ -102,11 +101,7 @@ def fill(
         workers = count // (per_worker or count)
         job |= {"replicas": count // workers, "workers": workers}
         if show:
-            print(
-                f"compiling {job['build']} for {count} replicas: {LOADING}",
-                file=sys.stderr,
-                flush=True,
-            )
+            say_loading(f"compiling {job['build']} for {count} replicas")
         with tempfile.TemporaryDirectory(prefix="kerasmgpu-compile-") as name:
             made = child_processes.run_job(
                 "kerasmgpu.compile.child",

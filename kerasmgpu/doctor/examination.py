@@ -220,14 +220,11 @@ def judged(
     try:
         yield from judge(*facts)
     except Exception as error:
-        reasons = [one["failed"] for one in facts if _has_failed(one)]
+        dictionaries = [one for one in facts if isinstance(one, dict)]
+        reasons = [one["failed"] for one in dictionaries if "failed" in one]
         reason = (*reasons, f"{type(error).__name__}: {error}")[0]
         text = f"this could not be checked: {reason}"
         yield found("check_failed", subject, text)
-
-
-def _has_failed(facts: Any) -> bool:
-    return isinstance(facts, dict) and "failed" in facts
 
 
 def judge_workers(

@@ -14,12 +14,11 @@ rows), `--global_batch_size` for strong scaling (all share them).
 """
 
 import dataclasses
-import sys
 
 from absl import flags
 
 from kerasmgpu.commands import flag_parsing, plots, reports
-from kerasmgpu.commands.command_line import LOADING, start
+from kerasmgpu.commands.command_line import say_loading, start
 from kerasmgpu.errors import (
     InputError,
     checked_counts,
@@ -86,11 +85,7 @@ def _step(values: flags.FlagValues) -> sources.Measured:
         seconds = checked_number(values.step_seconds, "step_seconds")
         return sources.Measured(Step(batch, seconds, **given))
     if values["from"].value is None:
-        print(
-            f"measuring {values.module} on one replica: {LOADING}",
-            file=sys.stderr,
-            flush=True,
-        )
+        say_loading(f"measuring {values.module} on one replica")
         counts = checked_counts(
             flag_parsing.counts_of_flag(values.replica_counts)
         )
@@ -273,9 +268,7 @@ def main(argv: list[str]) -> None:
                 "--device_memory needs the model: give --module, which may "
                 "accompany --step_seconds or --from then"
             )
-        print(
-            f"tracing {values.module}: {LOADING}", file=sys.stderr, flush=True
-        )
+        say_loading(f"tracing {values.module}")
     scaling_prediction.run(
         measured.step,
         machines,

@@ -271,10 +271,11 @@ def _facts(
     model: keras.Model, recorder: "_Recorder", history: dict[str, list[float]]
 ) -> dict[str, Any]:
     """Returns the part of `Outcome.facts` that needs none of the user's data."""
+    names = (layer.name for layer in _layers(model))
     return {
         "model": model.name,
         "dtype": dtype_of(model),
-        "layers": _layer_names(model),
+        "layers": list(dict.fromkeys([*names, model.name])),
         "variables": _describe_variables(model),
         "first_step_seconds": recorder.first_step_seconds,
         "steps": recorder.steps,
@@ -313,13 +314,6 @@ def _describe_variables(model: keras.Model) -> list[dict[str, str]]:
         }
         for variable in model.variables
     ]
-
-
-def _layer_names(model: keras.Model) -> list[str]:
-    """Returns the layers' names in the model's order, then the model's."""
-    return list(
-        dict.fromkeys([*(layer.name for layer in _layers(model)), model.name])
-    )
 
 
 def _layers(model: keras.Model) -> Iterator[keras.layers.Layer]:

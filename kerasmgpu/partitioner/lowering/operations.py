@@ -1,7 +1,7 @@
 """Writes operations that are not just copied; see `rules.table.Emit`."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
@@ -97,7 +97,9 @@ def _draw_rows(
         size = build.sizes.scalar(per_block, tf.int64)
         block = op("FloorDiv", first, size)
         skipped = op("FloorMod", first, size)
-        counter = _advanced(build, counter, block)
+        # The counter has 128 bits, the lower 64 first.
+        advance = [build.cast(block, tf.uint64), build.constant(0, tf.uint64)]
+        counter = op("AddV2", counter, build.sizes.packed(advance))
         drawn_shape = build.sizes.packed([op("AddV2", count, skipped)])
     (drawn,) = build.copy(
         node, [drawn_shape, key, counter, *rest], place, Tshape=tf.int64
@@ -111,15 +113,6 @@ def _draw_rows(
     ]
     own = build.strided_slice(drawn, bounds)
     return [build.reshape(own, local_shape)]
-
-
-def _advanced(
-    build: Function, counter: Reference, blocks: Reference
-) -> Reference:
-    """Writes a counter (128 bits, the lower 64 first) advanced by some blocks."""
-    zero = build.constant(0, tf.uint64)
-    step = build.sizes.packed([build.cast(blocks, tf.uint64), zero])
-    return build.sizes.op("AddV2", counter, step)
 
 
 def _from_own_first_row(
@@ -358,12 +351,8 @@ WRITERS: Mapping[Emit | None, WriteOperation] = MappingProxyType(
         Emit.IDENTITY: _identity,
         Emit.DRAW_ROWS: _draw_rows,
         Emit.LOCAL_MEAN: _local_mean,
-        Emit.FIRST_INPUT_FROM_OWN_ROW: functools.partial(
-            _from_own_first_row, 0
-        ),
-        Emit.SECOND_INPUT_FROM_OWN_ROW: functools.partial(
-            _from_own_first_row, 1
-        ),
+        Emit.FIRST_INPUT_FROM_OWN_ROW: partial(_from_own_first_row, 0),
+        Emit.SECOND_INPUT_FROM_OWN_ROW: partial(_from_own_first_row, 1),
         Emit.OWN_SEGMENTS: _segments,
         Emit.WHOLE_SHAPE: _write_shape,
         Emit.LOOK_UP_OWN: look_up_own,
@@ -394,4 +383,4 @@ def writer_of(plans: Sequence[Plan]) -> tuple[WriteOperation, Plan]:
         return WRITERS[plan.emit if plan.is_local else None], plan
     write: Callable[..., Tensors] = WRITERS[plan.emit]
     others = [one for one in plans if one is not plan]
-    return functools.partial(write, others=others), plan
+    return partial(write, others=others), plan

@@ -47,7 +47,11 @@ class CostModel:
         """Evaluates a size for this batch."""
         if isinstance(size, int):
             return size
-        return sizes.evaluate(size, self._values(size))
+        known = {
+            symbol: self._known.get(symbol.joined, ASSUMED_SIZE)
+            for symbol in size.symbols
+        }
+        return sizes.evaluate(size, known)
 
     def bytes_of(self, tensor: Tensor) -> int:
         """Returns a tensor's number of bytes for this batch."""
@@ -94,9 +98,3 @@ class CostModel:
                 # An output sharded as a weight is later sharded by rows again.
                 total += self.bytes_of(tensor)
         return total
-
-    def _values(self, size: sizes.Size) -> dict[sizes.Symbol, int]:
-        return {
-            symbol: self._known.get(symbol.joined, ASSUMED_SIZE)
-            for symbol in size.symbols
-        }

@@ -154,7 +154,7 @@ class OneDevice(_Extended):
                 copy.assign(tf.zeros_like(copy))
         with self.one_device():
             outputs = function(*arguments)
-        for variable in self._variables():
+        for variable in list(self._by_number().values()):
             if isinstance(variable, ShardedVariable):
                 continue
             first, *others = variable.values
@@ -164,10 +164,6 @@ class OneDevice(_Extended):
             elif not is_first_worker:
                 first.assign(tf.zeros_like(first))
         return outputs
-
-    def _variables(self) -> list:
-        """Returns the scope's live variables that have copies or are sharded."""
-        return list(self._by_number().values())
 
     def _by_number(self) -> dict[int, Any]:
         """Returns `{number: variable}` of live variables; forgets all others."""
