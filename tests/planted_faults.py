@@ -262,8 +262,8 @@ FAULTS = {
     "loops_alone": Fault(
         "a loop that needs all replicas runs on each by itself",
         "partitioner/passes/place_regions.py",
-        "if program.mesh.total > 1 and together:",
-        "if program.mesh.total > 9 and together:",
+        "if together and (program.mesh.total > 1 or is_offloaded):",
+        "if together and (program.mesh.total > 9 or is_offloaded):",
         "tests/partitioner/passes/test_place_regions.py",
     ),
     "gathered_once": Fault(

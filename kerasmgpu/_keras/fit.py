@@ -98,9 +98,8 @@ class Fit:
         self.logs: dict[str, Any] = {}
         self.length_known = False
         self.skipped = 0
-        self.private_folder: str | None = (
-            None  # This and the next: used by `writers`.
-        )
+        # This and the next: used by `writers`.
+        self.private_folder: str | None = None
         self.redirected: list[tuple[Any, str, Any]] = []
         self._initial_epoch = model._initial_epoch
         self._last: _Last | None = None

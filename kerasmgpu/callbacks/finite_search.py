@@ -189,10 +189,8 @@ class _Taps:
         bad = ~np.isfinite(_array(tensor)).reshape(self._rows, -1).all(1)
         rows = np.flatnonzero(bad)
         text = f" (row{'s' if len(rows) > 1 else ''} {_numbers(rows)} of the "
-        strategy, num_replicas = (
-            self._model.distribute_strategy,
-            self._num_replicas,
-        )
+        strategy = self._model.distribute_strategy
+        num_replicas = self._num_replicas
         if is_ours(strategy) and strategy.num_workers > 1:
             return f"{text}{self._rows} of this worker or of the batch)"
         if num_replicas == 1:

@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Callable, Iterable
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -79,9 +80,10 @@ def say(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def say_if(show: bool) -> Callable[[str], None]:
+def say_if(show: bool, file: TextIO | None = None) -> Callable[[str], None]:
     """Returns a function that prints a line of progress at once, or does not."""
-    return functools.partial(print, flush=True) if show else lambda line: None
+    say = functools.partial(print, file=file, flush=True)
+    return say if show else lambda line: None
 
 
 def mesh_text(mesh: dict[str, int]) -> str:

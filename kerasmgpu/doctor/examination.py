@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from kerasmgpu.commands import reports
 from kerasmgpu.commands.child_processes import run_job
 from kerasmgpu.doctor import tensorflow_checks
 from kerasmgpu.doctor.collective_checks import judge_collectives
@@ -60,7 +61,7 @@ def run(
             "of two workers by itself"
         )
     is_first = worker is None or worker.is_first
-    say = _say if is_first else lambda line: None
+    say = reports.say_if(is_first, sys.stderr)
     job = {
         "virtual_devices": virtual_devices,
         "timeout_seconds": timeout_seconds,
@@ -269,7 +270,3 @@ def _verdict(counts: Mapping[str, int], has_trained: bool) -> str:
         return f"PROBLEMS: {counts[PROBLEM]}; notes: {counts[NOTE]}."
     more = "" if has_trained else " --train trains small models, too."
     return f"NO PROBLEM; notes: {counts[NOTE]}.{more}"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -78,9 +78,8 @@ def _judge_data_dir(facts: dict[str, Any]) -> Iterator[Finding]:
     if "error" in facts:
         yield found("disk_failed", folder, f"can't be used: {facts['error']}")
     if "read_bytes_per_second" in facts:
-        read, write = (
-            facts[f"{way}_bytes_per_second"] for way in ("read", "write")
-        )
+        read = facts["read_bytes_per_second"]
+        write = facts["write_bytes_per_second"]
         text = f"reads {read / 1e6:,.0f} MB/s, writes {write / 1e6:,.0f} MB/s"
         is_slow = read < _SLOW_DISK
         yield (found if is_slow else fine)("disk_speed", folder, text)

@@ -150,10 +150,8 @@ def judge_versions(
     warning = facts.get("warning")
     failed = facts.get("error") or facts.get("import_error")
     if failed:
-        text, hint = (
-            f"{shown}; starting failed: {failed}",
-            warning or _REINSTALL,
-        )
+        text = f"{shown}; starting failed: {failed}"
+        hint = warning or _REINSTALL
         yield found("import_failed", "versions", text, hint=hint)
     elif warning:
         yield found("versions_unchecked", "versions", shown, hint=warning)

@@ -109,10 +109,8 @@ class Gpu:
         rates = ask(api.nvmlDeviceGetUtilizationRates)
         memory = ask(api.nvmlDeviceGetMemoryInfo, of=self._own)
         received, sent = self._nvlink_bytes()
-        clock, pcie = (
-            api.nvmlDeviceGetClockInfo,
-            api.nvmlDeviceGetPcieThroughput,
-        )
+        clock = api.nvmlDeviceGetClockInfo
+        pcie = api.nvmlDeviceGetPcieThroughput
         return _known(
             name=self.name or None,
             utilization=_scaled(rates and rates.gpu, 0.01),

@@ -20,9 +20,8 @@ from kerasmgpu.report.run_files import Run
 def render(runs: Sequence[Run], now: datetime.datetime) -> str:
     """Returns the page of some runs as HTML that needs no other file."""
     room = pathlib.Path(__file__).parent
-    style, script = (
-        (room / name).read_text("utf-8") for name in ("page.css", "page.js")
-    )
+    style = (room / "page.css").read_text("utf-8")
+    script = (room / "page.js").read_text("utf-8")
     names = [run.name for run in runs]
     parts: tuple[tuple[str, Callable[[Sequence[Run]], str]], ...] = (
         ("Settings", _settings),

@@ -200,10 +200,8 @@ def scaling(runs: Sequence[Run]) -> str:
         first, best, rows = alike[0], {}, []
         rate = figures.median(first, "examples_per_second") / first.replicas
         for run in alike:
-            speed, count = (
-                figures.median(run, "examples_per_second"),
-                run.replicas,
-            )
+            count = run.replicas
+            speed = figures.median(run, "examples_per_second")
             best[count] = max(speed, best.get(count, 0.0))
             speed_up, efficiency = figures.efficiency(run, first)
             rows.append(

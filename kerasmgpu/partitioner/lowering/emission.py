@@ -444,10 +444,8 @@ def _rows_unless_one(
     own = cast(sizes.SizeLike, made.tensor.shape[sharded.axis])
     given = [build.sizes.scalar(s) for s in (own, sharded.size)]
     is_one = build.sizes.op("Less", *given)
-    start, count = (
-        build.sizes.op("SelectV2", is_one, if_one, otherwise)
-        for if_one, otherwise in ((zero, start), (one, count))
-    )
+    start = build.sizes.op("SelectV2", is_one, zero, start)
+    count = build.sizes.op("SelectV2", is_one, one, count)
     return sliced(build, reference, sharded.axis, start, count)
 
 

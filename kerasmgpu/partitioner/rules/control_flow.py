@@ -97,21 +97,14 @@ def while_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
     return Plan(settled, settled, details=details)
 
 
-operation(
-    "While",
-    facts=while_facts,
-    control=while_plan,
-    bodies=("cond", "body"),
-    traits={Trait.LOOP, Trait.XLA_BODIES},
-)
-
-operation(
-    "StatelessWhile",
-    facts=while_facts,
-    control=while_plan,
-    bodies=("cond", "body"),
-    traits={Trait.LOOP},
-)
+for _type, _traits in (("While", {Trait.XLA_BODIES}), ("StatelessWhile", ())):
+    operation(
+        _type,
+        facts=while_facts,
+        control=while_plan,
+        bodies=("cond", "body"),
+        traits={Trait.LOOP, *_traits},
+    )
 
 
 # Branches --------------------------------------------------------------------
@@ -158,21 +151,14 @@ def branch_plan(node: Node, kinds: Sequence[Kind], planner: Planner) -> Plan:
     )
 
 
-operation(
-    "If",
-    facts=branch_facts,
-    control=branch_plan,
-    bodies=("then_branch", "else_branch"),
-    traits={Trait.BRANCH, Trait.XLA_BODIES},
-)
-
-operation(
-    "StatelessIf",
-    facts=branch_facts,
-    control=branch_plan,
-    bodies=("then_branch", "else_branch"),
-    traits={Trait.BRANCH},
-)
+for _type, _traits in (("If", {Trait.XLA_BODIES}), ("StatelessIf", ())):
+    operation(
+        _type,
+        facts=branch_facts,
+        control=branch_plan,
+        bodies=("then_branch", "else_branch"),
+        traits={Trait.BRANCH, *_traits},
+    )
 
 operation(
     "Case",

@@ -1,7 +1,7 @@
 """Operations that reshape, join, slice or repeat axes."""
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Sequence
+from typing import Any, TypeAlias
 
 from kerasmgpu.partitioner.rules import integers
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
@@ -30,6 +30,12 @@ Taken: TypeAlias = tuple[int | None, str, sizes.SizeLike | None]
 
 Bound: TypeAlias = tuple[sizes.SizeLike | None] | None
 """A slice's bound: `(size,)`, or `(None,)` if unknown; `None` for no bound."""
+
+
+def _moving(*types: str, traits: Collection[Trait] = (), **rules: Any) -> None:
+    """Declares operations that move elements: all of them are cheap."""
+    operation(*types, traits={Trait.CHEAP, Trait.MOVES, *traits}, **rules)
+
 
 # Reshaping -------------------------------------------------------------------
 
@@ -65,13 +71,7 @@ def reshape_shape(node: Node) -> list[Shape | None] | None:
     return [tuple(missing if size == -1 else size for size in target)]
 
 
-operation(
-    "Reshape",
-    plan=reshape,
-    shape=reshape_shape,
-    value=integers.reshape,
-    traits={Trait.CHEAP, Trait.MOVES},
-)
+_moving("Reshape", plan=reshape, shape=reshape_shape, value=integers.reshape)
 
 
 def expand_or_squeeze(node: Node, kinds: Sequence[Kind]) -> Plan | None:
@@ -134,12 +134,11 @@ def expand_dims_shape(node: Node) -> list[Shape | None] | None:
     return [(*source[:axis], 1, *source[axis:])]
 
 
-operation(
+_moving(
     "ExpandDims",
     plan=expand_or_squeeze,
     shape=expand_dims_shape,
     value=integers.reshape,
-    traits={Trait.CHEAP, Trait.MOVES},
 )
 
 
@@ -152,12 +151,11 @@ def squeeze_shape(node: Node) -> list[Shape | None] | None:
     return [tuple(s for n, s in enumerate(source) if n not in squeezed)]
 
 
-operation(
+_moving(
     "Squeeze",
     plan=expand_or_squeeze,
     shape=squeeze_shape,
     value=integers.reshape,
-    traits={Trait.CHEAP, Trait.MOVES},
 )
 
 
@@ -173,7 +171,7 @@ def transpose(node: Node) -> Axes | None:
     )
 
 
-operation("Transpose", axes=transpose, traits={Trait.CHEAP, Trait.MOVES})
+_moving("Transpose", axes=transpose)
 
 operation("ConjugateTranspose", axes=transpose)
 
@@ -223,13 +221,7 @@ def concat_shape(node: Node) -> list[Shape | None] | None:
     return [tuple(result)]
 
 
-operation(
-    "ConcatV2",
-    plan=concat,
-    shape=concat_shape,
-    value=integers.concat,
-    traits={Trait.CHEAP, Trait.MOVES},
-)
+_moving("ConcatV2", plan=concat, shape=concat_shape, value=integers.concat)
 
 
 def _most_known(shapes: Sequence[Shape]) -> list[SizeLike | None]:
@@ -270,13 +262,8 @@ def pack_shape(node: Node) -> list[Shape | None] | None:
     return [(*one[:axis], len(shapes), *one[axis:])]
 
 
-operation(
-    "Pack",
-    axes=pack,
-    plan=pack_partial,
-    shape=pack_shape,
-    value=integers.pack,
-    traits={Trait.CHEAP, Trait.MOVES},
+_moving(
+    "Pack", axes=pack, plan=pack_partial, shape=pack_shape, value=integers.pack
 )
 
 
@@ -289,11 +276,8 @@ def unpack(node: Node) -> Axes | None:
     return Axes((labels,), (out,) * len(node.outputs), linear=(0,))
 
 
-operation(
-    "Unpack",
-    axes=unpack,
-    value=integers.unpack,
-    traits={Trait.CHEAP, Trait.MOVES, Trait.SEVERAL_VALUES},
+_moving(
+    "Unpack", axes=unpack, value=integers.unpack, traits={Trait.SEVERAL_VALUES}
 )
 
 
@@ -309,7 +293,7 @@ def split_v(node: Node) -> Axes | None:
     return _cut(node, value, where.value, (), (None, None))
 
 
-operation("SplitV", axes=split_v, traits={Trait.CHEAP, Trait.MOVES})
+_moving("SplitV", axes=split_v)
 
 
 def _cut(
@@ -365,13 +349,13 @@ def split_shape(node: Node) -> list[Shape | None] | None:
     return [one] * count
 
 
-operation(
+_moving(
     "Split",
     axes=split,
     plan=split_blocks,
     shape=split_shape,
     value=integers.split,
-    traits={Trait.CHEAP, Trait.MOVES, Trait.SEVERAL_VALUES},
+    traits={Trait.SEVERAL_VALUES},
 )
 
 
@@ -414,13 +398,7 @@ def slice_shape(node: Node) -> list[Shape | None] | None:
     ]
 
 
-operation(
-    "Slice",
-    axes=slice_,
-    shape=slice_shape,
-    value=integers.slice_,
-    traits={Trait.CHEAP, Trait.MOVES},
-)
+_moving("Slice", axes=slice_, shape=slice_shape, value=integers.slice_)
 
 
 def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
@@ -529,12 +507,11 @@ def strided_slice_shape(node: Node) -> list[Shape | None] | None:
     return [tuple(size for _, what, size in taken if what != "one")]
 
 
-operation(
+_moving(
     "StridedSlice",
     axes=strided_slice,
     shape=strided_slice_shape,
     value=integers.strided_slice,
-    traits={Trait.CHEAP, Trait.MOVES},
 )
 
 
@@ -570,11 +547,8 @@ def range_shape(node: Node) -> list[Shape | None] | None:
     return [(limit,)]
 
 
-operation(
-    "Range",
-    shape=range_shape,
-    value=integers.range_,
-    traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
+_moving(
+    "Range", shape=range_shape, value=integers.range_, traits={Trait.GENERATES}
 )
 
 
@@ -631,11 +605,11 @@ def broadcast_to(node: Node) -> Axes | None:
     )
 
 
-operation(
+_moving(
     "BroadcastTo",
     axes=broadcast_to,
     shape=shape_of_input(1),
-    traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
+    traits={Trait.GENERATES},
 )
 
 
@@ -690,12 +664,12 @@ def tile_shape(node: Node) -> list[Shape | None] | None:
     return [tuple(sizes.product(pair) for pair in zip(shape, multiples))]
 
 
-operation(
+_moving(
     "Tile",
     axes=tile,
     plan=tile_rows,
     shape=tile_shape,
-    traits={Trait.CHEAP, Trait.GENERATES, Trait.MOVES},
+    traits={Trait.GENERATES},
 )
 
 
@@ -710,7 +684,7 @@ def one_hot(node: Node) -> Axes | None:
     return Axes((labels, None, None, None), (out,))
 
 
-operation("OneHot", axes=one_hot, traits={Trait.CHEAP, Trait.MOVES})
+_moving("OneHot", axes=one_hot)
 
 
 # Matrices in the last two axes -----------------------------------------------
@@ -765,12 +739,7 @@ Svd
     axes=batch_of_matrices,
 )
 
-operation(
-    "MatrixBandPart",
-    "MatrixDiagV3",
-    axes=batch_of_matrices,
-    traits={Trait.CHEAP, Trait.MOVES},
-)
+_moving("MatrixBandPart", "MatrixDiagV3", axes=batch_of_matrices)
 
 operation(
     "MatrixDiag", "MatrixDiagV2", axes=batch_of_matrices, traits={Trait.CHEAP}
