@@ -111,17 +111,12 @@ def cumulative(node: Node) -> Axes | None:
     )
 
 
-def cumulative_shape(node: Node) -> list[Shape | None] | None:
-    """Returns the shape of the input."""
-    return [node.inputs[0].shape]
-
-
 operation(
     "Cumprod",
     "Cumsum",
     "CumulativeLogsumexp",
     axes=cumulative,
-    shape=cumulative_shape,
+    shape=lambda node: [node.inputs[0].shape],
 )
 
 
