@@ -113,6 +113,23 @@ def test_partition_in_the_scope_uses_micro_batches():
     )
 
 
+def test_micro_batches_look_up_rows_of_their_own():
+    """In a variable that isn't read whole before."""
+    rows = np.array([3, 1, 4, 1, 5, 9, 2])
+    with strategy_of(2, 2).scope():
+        table = tf.Variable(10.0 * np.arange(10))
+
+        @kerasmgpu.partition
+        def look_up(rows):
+            total = tf.cast(tf.reduce_sum(rows), table.dtype)
+            table.assign_add(tf.fill([10], total))
+            return tf.gather(table, rows), tf.gather_nd(table, rows[:, None])
+
+        found = look_up(rows)
+    for values in found:
+        np.testing.assert_array_equal(values, 10.0 * rows + rows.sum())
+
+
 def test_class_weights_and_a_schedule():
     random = np.random.default_rng(0)
     x = random.normal(size=(29, 4))

@@ -203,10 +203,18 @@ class _Lowering:
 
 
 def _is_on_copies(operation: Operation) -> bool:
-    """Whether an operation runs on each device's copy of a variable."""
+    """Whether an operation runs once on each device's copy of a variable.
+
+    Reads of what a micro-batch's rows look up run for each micro-batch.
+    """
+    traits, others = record(operation.node.type).traits, operation.inputs[1:]
     return (
         operation.runs is Runs.ON_EACH
-        and Trait.COPIED in record(operation.node.type).traits
+        and Trait.COPIED in traits
+        and not (
+            Trait.READ_ONLY in traits
+            and any(is_of_batch(one.placement[0]) for one in others)
+        )
     )
 
 
