@@ -42,6 +42,7 @@ def memory(
     global_batch_size: int | None = None,
     shard: str | Sequence[str] | None = ("none",),
     shard_over: int | None = None,
+    offload: str | None = None,
     micro_batches: Sequence[int] | int | None = None,
     device_memory: str | None = None,
     replicas_per_worker: int | None = None,
@@ -69,6 +70,8 @@ def memory(
             layouts say what is divided.
         shard_over: Integer, replicas over which `shard` divides a variable; see
             `MirroredStrategy`. Default: all.
+        offload: String, what is in host memory where `shard`, or a layout,
+            divides it: `"optimizer"`. Default: `"none"`.
         micro_batches: Integer or sequence of integers, parts in which a
             replica runs its rows. Default: the first of 1, 2, 4, … that fits
             `device_memory` or, if none does, that with the smallest total; 1
@@ -87,8 +90,10 @@ def memory(
         Dictionary: `"rows"`, one per setting, with the bytes of each part of a
         replica's memory and their `"total"`, the bytes at the peak while the
         model is `"built"` and `"loaded"` from a file, and `"loading_host"`, what
-        that takes on the host of a worker; whether all of it `"fits"`, and the
-        `"mesh"` of a `keras.distribution` (sizes by axis) or `None`;
+        that takes on the host of a worker; the bytes on the `"host"` at its peak
+        in a step, and `"offload"`, what is kept there or `None`; whether all of
+        it `"fits"` a device, and the `"mesh"` of a `keras.distribution` (sizes
+        by axis) or `None`;
         `"verdict"`, a sentence, or `None` without `device_memory`.
 
     Raises:
@@ -112,6 +117,7 @@ def memory(
         global_batch_size=global_batch_size,
         shard=shard,
         shard_over=shard_over,
+        offload=offload,
         micro_batches=micro_batches,
         device_memory=device_memory,
         replicas_per_worker=replicas_per_worker,

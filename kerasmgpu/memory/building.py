@@ -12,6 +12,7 @@ from kerasmgpu.memory.state_bytes import (
     Layouts,
     VariableRecord,
     axes_to_shard,
+    is_on_host,
     part_bytes,
 )
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
@@ -71,6 +72,8 @@ def building_bytes(
     for one in variables:
         how = one, shard, num_replicas, min_shard_bytes, groups
         axes, part = axes_to_shard(*how), part_bytes(*how)
+        if is_on_host(*how) and not on_cpus:
+            continue
         divided = [axis for axis in axes if axis is not None]
         # Copies share the memory of one tensor until they are first updated.
         held += copies * part if divided else part

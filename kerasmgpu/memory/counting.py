@@ -78,6 +78,8 @@ def settings(
     from kerasmgpu.replica_arithmetic import require_rows
     from kerasmgpu.strategies.layouts import layouts_of
 
+    if job.get("offload") and shard != "none":
+        step = step.offloading
     num_workers = -(
         -num_replicas // (job["replicas_per_worker"] or num_replicas)
     )
@@ -152,7 +154,8 @@ def _row(
     # Replicas on CPUs have one memory, that of their worker.
     is_shared = job["device_type"] == "CPU"
     copies = num_replicas // num_workers if is_shared else 1
-    total = copies * state.total + peak.total
+    slots = state.slots + (state.host if is_shared else 0)
+    total = copies * (state.weights + slots + state.other) + peak.total
     building = building_bytes(
         step.variables,
         division,
@@ -166,11 +169,12 @@ def _row(
         "replicas": num_replicas,
         "shard": name,
         "shard_over": num_replicas // groups if groups > 1 else None,
+        "offload": "optimizer" if state.host else None,
         "mesh": mesh,
         "micro_batches": micro_batches,
         "weights": copies * state.weights,
         "gathered": peak.gathered,
-        "slots": copies * state.slots,
+        "slots": copies * slots,
         "gradients": peak.gradients,
         "activations": peak.activations,
         "workspace": peak.workspace + peak.constants + copies * state.other,
@@ -179,6 +183,7 @@ def _row(
         "built": building.built,
         "loaded": building.loaded,
         "loading_host": building.host,
+        "host": peak.host,
         "fits": None if job["usable"] is None else most <= job["usable"],
         "assumed": peak.assumed,
     }

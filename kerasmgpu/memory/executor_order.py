@@ -17,7 +17,9 @@ THREADS = 2
 a collective's result would run one after the other; measured ones overlap."""
 
 
-def in_order(nodes: Sequence[WrittenNode]) -> Iterator[tuple[str, int]]:
+def in_order(
+    nodes: Sequence[WrittenNode], places: Sequence[str] | None = None
+) -> Iterator[tuple[str, int]]:
     """Yields `("start", number)` and `("finish", number)` for all nodes.
 
     A collective ends when nothing else can run: on GPUs kernels are started much
@@ -25,20 +27,13 @@ def in_order(nodes: Sequence[WrittenNode]) -> Iterator[tuple[str, int]]:
 
     Args:
         nodes: The nodes of a function.
+        places: For each node the name of its executor: devices have one each.
+            Default: there is one.
     """
-    missing = [len(node.inputs) + len(node.controls) for node in nodes]
-    tasks = collections.deque(
-        number for number, count in enumerate(missing) if not count
-    )
-    threads: list[collections.deque[int]] = [
-        collections.deque() for _ in range(THREADS)
-    ]
+    executors = _Executors(nodes, places or [""] * len(nodes))
     sending: collections.deque[int] = collections.deque()
     while True:
-        for thread in threads:
-            if not thread and tasks:
-                thread.append(tasks.popleft())
-        started = [(one, one.popleft()) for one in threads if one]
+        started = executors.take()
         for _, number in started:
             yield "start", number
         for thread, number in started:
@@ -46,23 +41,54 @@ def in_order(nodes: Sequence[WrittenNode]) -> Iterator[tuple[str, int]]:
                 sending.append(number)
                 continue
             yield "finish", number
-            thread += _ready(nodes[number], missing)
+            executors.finish(number, thread)
         if not started:
             if not sending:
                 return
             number = sending.popleft()
             yield "finish", number
-            tasks += _ready(nodes[number], missing)
+            executors.finish(number)
 
 
-def _ready(node: WrittenNode, missing: list[int]) -> list[int]:
-    """Decrements `missing` for a finished node's followers.
+class _Executors:
+    """The queues of executors, and of their threads."""
 
-    Returns those that are now ready.
-    """
-    ready = []
-    for follower in node.followers:
-        missing[follower] -= 1
-        if not missing[follower]:
-            ready.append(follower)
-    return ready
+    def __init__(
+        self, nodes: Sequence[WrittenNode], places: Sequence[str]
+    ) -> None:
+        self._nodes = nodes
+        self._places = places
+        self._missing = [len(one.inputs) + len(one.controls) for one in nodes]
+        self._tasks: dict[str, collections.deque[int]] = {}
+        for number, count in enumerate(self._missing):
+            queue = self._tasks.setdefault(places[number], collections.deque())
+            if not count:
+                queue.append(number)
+        self._threads = [
+            (place, collections.deque[int]())
+            for place in self._tasks
+            for _ in range(THREADS)
+        ]
+
+    def take(self) -> list[tuple[collections.deque[int], int]]:
+        """Takes a node for each thread, as pairs of its queue and the node."""
+        for place, thread in self._threads:
+            if not thread and self._tasks[place]:
+                thread.append(self._tasks[place].popleft())
+        return [(one, one.popleft()) for _, one in self._threads if one]
+
+    def finish(
+        self, number: int, thread: collections.deque[int] | None = None
+    ) -> None:
+        """Queues a node's followers that are now ready.
+
+        In its thread's queue, if they have the same executor.
+        """
+        for follower in self._nodes[number].followers:
+            self._missing[follower] -= 1
+            if not self._missing[follower]:
+                place = self._places[follower]
+                queue = self._tasks[place]
+                if thread is not None and place == self._places[number]:
+                    queue = thread
+                queue.append(follower)

@@ -77,8 +77,12 @@ def advice(model: keras.Model, feed: Feed) -> str:
 
 def _now(strategy: Any, shard: Any, parts: int) -> dict[str, Any]:
     """Returns the keys of a row of `counting.settings` that `_setting` needs."""
-    over = strategy.shard_over
-    return {"shard": shard, "shard_over": over, "micro_batches": parts}
+    return {
+        "shard": shard,
+        "shard_over": strategy.shard_over,
+        "offload": strategy.offload,
+        "micro_batches": parts,
+    }
 
 
 def shard_of(strategy: Any) -> Any:
@@ -169,13 +173,18 @@ def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     shards: list[Any] = ["none", "optimizer", "weights"]
     if strategy.distribution is not None:
         shards = [shard_of(strategy)]
-    may_split = strategy.divides_rows
-    for shard in shards[: 3 if replicas > 1 else 1]:
-        numbers: list[int] | None = [1]
-        if may_split:
-            numbers = None if limit else [2, 4]
-        job = job_of(strategy, limit, numbers)
+    numbers: list[int] | None = [1]
+    if strategy.divides_rows:
+        numbers = None if limit else [2, 4]
+    job = job_of(strategy, limit, numbers)
+    for shard in shards[: 3 if replicas > 1 or strategy.offload else 1]:
         found += counting.settings(step, job, replicas, shard)
+    if limit and not any(row["fits"] for row in found):
+        # Where replicas share the host's memory, offload doesn't save any.
+        job["offload"] = "optimizer"
+        for shard in shards[1:] or shards:
+            if job["device_type"] == "GPU" and not strategy.offload:
+                found += counting.settings(step, job, replicas, shard)
     said = [
         f"{_setting(row)} ({size(row['total'])})"
         for row in found
@@ -210,6 +219,7 @@ def job_of(
         "usable": limit,
         "micro_batches": numbers,
         "shard_over": strategy.shard_over,
+        "offload": strategy.offload,
         "batch_size_per_replica": None,
         "replicas_per_worker": len(strategy.extended.worker_devices),
         "device_type": "CPU" if strategy.replicas.mesh.shares_memory else "GPU",
@@ -224,6 +234,8 @@ def _setting(row: dict[str, Any]) -> str:
         settings.insert(0, f"shard={shown}")
         if row.get("shard_over"):
             settings.insert(1, f"shard_over={row['shard_over']}")
+    if row["offload"]:
+        settings.insert(-1, f"offload={row['offload']!r}")
     return ", ".join(settings)
 
 
@@ -243,7 +255,7 @@ def _layers(
     if not isinstance(shard, str):
         shard = layouts_of(shard, num_workers, parts)
     scopes = step_peak(
-        step,
+        step.offloading if strategy.offload else step,
         replicas,
         shard,
         parts,
@@ -268,6 +280,8 @@ def _command(strategy: Any, rows: int | None, limit: int | None) -> str:
         flags.append(f"--global_batch_size={rows}")
     if strategy.shard_over:
         flags.append(f"--shard_over={strategy.shard_over}")
+    if strategy.offload:
+        flags.append(f"--offload={strategy.offload}")
     if limit:
         flags.append(f"--device_memory={limit >> 20}MiB")
     return f"kerasmgpu memory my_module:build {' '.join(flags)}"

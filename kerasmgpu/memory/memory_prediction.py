@@ -16,6 +16,7 @@ from kerasmgpu.memory import memory_report
 from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.replica_arithmetic import (
     ASSUMED_SIZE,
+    checked_offload,
     checked_replicas_per_worker,
     groups_of,
 )
@@ -36,7 +37,8 @@ PARTS = (
 _REDUCED_BY = {
     "weights": "--shard=weights divides them by the replicas",
     "gathered": "smaller layers: two layers' weights are whole at a time",
-    "slots": "--shard=optimizer divides them by the replicas",
+    "slots": "--shard=optimizer divides them by the replicas, and with "
+    "--offload=optimizer they are in host memory",
     "gradients": "--shard=optimizer divides them by the replicas",
     "activations": "more replicas or micro-batches, keras.remat, "
     "mixed_float16, or a smaller --global_batch_size",
@@ -56,6 +58,7 @@ def run(
     batch_size_per_replica: int | None = None,
     shard: str | Iterable[str] | None = ("none",),
     shard_over: int | None = None,
+    offload: str | None = None,
     micro_batches: Iterable[int | str] | int | None = None,
     device_memory: str | None = None,
     replicas_per_worker: int | None = None,
@@ -90,6 +93,7 @@ def run(
         "device_type": checked_choice(device_type, "device_type", DEVICE_TYPES),
         "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
         "shard_over": shard_over,
+        "offload": checked_offload(offload),
         "micro_batches": numbers,
         "batch_size_per_replica": batch_size_per_replica,
         "usable": None if memory is None else devices.usable(memory),
@@ -189,24 +193,27 @@ def _reduced_by(part: str, row: dict[str, Any]) -> str:
     return _REDUCED_BY[part]
 
 
-def cost(row: dict[str, Any]) -> tuple[int, int]:
+def cost(row: dict[str, Any]) -> tuple[int, bool, int]:
     """Returns a key that sorts a report's rows by the time of their settings.
 
     Settings that communicate less come first, then fewer micro-batches."""
     order = ("none", "optimizer", "embeddings", "weights", "layout")
-    return order.index(row["shard"]), row["micro_batches"]
+    is_offloaded = row["offload"] is not None
+    return order.index(row["shard"]), is_offloaded, row["micro_batches"]
 
 
 def _setting(row: dict[str, Any]) -> str:
     replicas = "replica" if row["replicas"] == 1 else "replicas"
+    offload = f" --offload={row['offload']}" if row["offload"] else ""
     if row["mesh"] is not None:
         return (
-            f"the mesh {reports.mesh_text(row['mesh'])} with "
+            f"the mesh {reports.mesh_text(row['mesh'])} with{offload} "
             f"--micro_batches={row['micro_batches']}"
         )
     over = f" --shard_over={row['shard_over']}" if row["shard_over"] else ""
     return (
-        f"{row['replicas']} {replicas} with --shard={row['shard']}{over} and "
+        f"{row['replicas']} {replicas} with --shard={row['shard']}{over}{offload} "
+        "and "
         f"--micro_batches={row['micro_batches']}"
     )
 

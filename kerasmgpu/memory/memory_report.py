@@ -35,7 +35,10 @@ def print_memory(report: dict[str, Any]) -> None:
     table.add_column("replicas", justify="right")
     has_mesh = any(row["mesh"] for row in report["rows"])
     table.add_column("mesh" if has_mesh else "shard")
-    for name in ("micro-\nbatches", *_PARTS):
+    parts = list(_PARTS)
+    if any(row["offload"] for row in report["rows"]):
+        parts.append("host")
+    for name in ("micro-\nbatches", *parts):
         table.add_column(name, justify="right")
     if report["usable"] is not None:
         table.add_column("fits")
@@ -44,7 +47,7 @@ def print_memory(report: dict[str, Any]) -> None:
             str(row["replicas"]),
             reports.mesh_text(row["mesh"]) if has_mesh else _sharded(row),
             str(row["micro_batches"]),
-            *(size(row[name]) for name in _PARTS),
+            *(size(row[name]) for name in parts),
         ]
         if report["usable"] is not None:
             cells.append("yes" if row["fits"] else "no")
@@ -64,8 +67,8 @@ def print_memory(report: dict[str, Any]) -> None:
 
 
 def _sharded(row: dict[str, Any]) -> str:
-    over = row["shard_over"]
-    return f"{row['shard']} over {over}" if over else str(row["shard"])
+    over = f" over {row['shard_over']}" if row["shard_over"] else ""
+    return f"{row['shard']}{over}{', offload' if row['offload'] else ''}"
 
 
 def to_json(report: dict[str, Any]) -> str:

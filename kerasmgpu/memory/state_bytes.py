@@ -52,6 +52,8 @@ class VariableRecord:
         spec: Mesh axis of each axis of the variable in a `keras.distribution`,
             or `None` for those that are not divided. Empty for a whole one.
         initial: How its initializer makes its value; see `building`.
+        offloads: Whether it is in host memory if it is divided: a slot, with
+            `offload`.
     """
 
     path: str
@@ -61,6 +63,7 @@ class VariableRecord:
     is_embedding: bool = False
     spec: tuple[str | None, ...] = ()
     initial: str = "filled"
+    offloads: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -76,15 +79,17 @@ class StateBytes:
         weights: Integer, bytes of weights, trainable or not.
         slots: Integer, bytes of the optimizer's variables.
         other: Integer, bytes of metrics, counters and seeds.
+        host: Integer, bytes of slots in host memory, which aren't in `total`.
     """
 
     weights: int
     slots: int
     other: int
+    host: int = 0
 
     @property
     def total(self) -> int:
-        """Bytes of all variables."""
+        """Bytes of all variables on the device."""
         return self.weights + self.slots + self.other
 
 
@@ -120,13 +125,23 @@ def state_bytes(
     if isinstance(shard, str):
         checked_choice(shard, "shard", SHARDS)
     checked_integer(num_replicas, "num_replicas", 1)
-    held = {"weight": 0, "slot": 0, "other": 0}
+    held = {"weight": 0, "slot": 0, "other": 0, "host": 0}
     for variable in variables:
-        part = part_bytes(
-            variable, shard, num_replicas, min_shard_bytes, groups
-        )
-        held[variable.kind] += part
-    return StateBytes(held["weight"], held["slot"], held["other"])
+        how = variable, shard, num_replicas, min_shard_bytes, groups
+        held["host" if is_on_host(*how) else variable.kind] += part_bytes(*how)
+    return StateBytes(held["weight"], held["slot"], held["other"], held["host"])
+
+
+def is_on_host(
+    variable: VariableRecord,
+    shard: str | Layouts,
+    num_replicas: int,
+    min_shard_bytes: int = MIN_SHARD_BYTES,
+    groups: int = 1,
+) -> bool:
+    """Whether a variable is in host memory; arguments as for `part_bytes`."""
+    how = variable, shard, num_replicas, min_shard_bytes, groups
+    return variable.offloads and bool(axes_to_shard(*how))
 
 
 def part_bytes(
@@ -169,7 +184,7 @@ def axes_to_shard(
 
     Of `SHARDS`, whole are those that `shard` leaves whole, those of less than
     `min_shard_bytes`, those without an axis as long as the number of replicas,
-    and all if there is one replica.
+    and all if there is one replica, but for those that `offloads`.
 
     Args:
         variable: `VariableRecord`.
@@ -189,6 +204,7 @@ def axes_to_shard(
     if (
         not is_sharded
         or num_replicas == 1
+        and not variable.offloads
         or variable.num_bytes < min_shard_bytes
     ):
         return ()

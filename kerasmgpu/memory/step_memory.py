@@ -20,6 +20,7 @@ from kerasmgpu.memory.written_step import (
     WrittenStep,
 )
 from kerasmgpu.partitioner.runtime.imagined import ImaginedHandle
+from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
 _VARIABLES = "variables"
@@ -39,6 +40,8 @@ class StepPeak:
         constants: Integer, bytes of the step's constants.
         assumed: Tuple of strings, names of sizes and loops that are unknown
             before the step runs; 64 was assumed for each.
+        host: Integer, bytes in the memory of a worker's host at its own peak, with
+            slots there; 0 where replicas share that memory.
         scopes: Dictionary from name scopes to bytes of the activations,
             gradients and workspace that operations in them made.
     """
@@ -50,6 +53,7 @@ class StepPeak:
     workspace: int
     constants: int
     assumed: tuple[str, ...] = ()
+    host: int = 0
     scopes: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
@@ -106,7 +110,10 @@ def step_peak(
     ledgers: dict[str, Ledger] = collections.defaultdict(Ledger)
     given: list[Buffer] = []
     for what, static in written.arguments:
-        place = what.place if isinstance(what, ImaginedHandle) else what
+        if isinstance(what, ImaginedHandle):
+            place = HOST if what.variable.is_offloaded else what.place
+        else:
+            place = what
         ledger = ledgers[written.memory_of_place(place)]
         if static.dtype == tf.resource:
             size = 0
@@ -136,5 +143,6 @@ def step_peak(
         **parts,
         workspace=ledger.peak - variables[memory] - sum(parts.values()),
         assumed=tuple(sorted(written.assumed)),
+        host=0 if setting.shares_memory else ledgers["host"].peak,
         scopes=ledger.scopes_at_peak((ACTIVATIONS, GRADIENTS, WORKSPACE)),
     )

@@ -28,6 +28,17 @@ class TracedStep(traced_step.TracedStep):
     record_of: dict[int, VariableRecord]
     model: keras.Model
 
+    @property
+    def offloading(self) -> "TracedStep":
+        """The step with slots in host memory where they are divided."""
+        record_of = {
+            key: dataclasses.replace(one, offloads=one.kind == "slot")
+            for key, one in self.record_of.items()
+        }
+        return dataclasses.replace(
+            self, record_of=record_of, variables=list(record_of.values())
+        )
+
 
 def trace_step(
     model: keras.Model, data: Any, global_batch_size: int | None

@@ -87,7 +87,10 @@ class Walk:
                     changed.is_copied = True
         for position in owned:
             release(given[position])
-        for event, number in in_order(self._nodes):
+        places = None
+        if self.step.has_slots_on_host:  # Updates don't wait for devices.
+            places = [memory or self.step.home for memory in self._memories]
+        for event, number in in_order(self._nodes, places):
             if event == "finish":
                 self._finish(number)
             elif number >= len(given):

@@ -8,7 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.memory import kernels
-from kerasmgpu.memory.state_bytes import Layouts, axes_to_shard
+from kerasmgpu.memory.state_bytes import (
+    Layouts,
+    VariableRecord,
+    axes_to_shard,
+    is_on_host,
+)
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.written_function import (
@@ -74,6 +79,16 @@ class Setting:
     groups: int = 1
 
     @property
+    def division(self) -> tuple[str | Layouts, int, int, int]:
+        """Arguments of `state_bytes.axes_to_shard` after the variable."""
+        return (
+            self.shard,
+            self.num_replicas,
+            self.min_shard_bytes,
+            self.groups,
+        )
+
+    @property
     def num_local(self) -> int:
         """Number of replicas of each worker."""
         return self.num_replicas // self.num_workers
@@ -116,7 +131,7 @@ class WrittenStep:
         self._traced = step
         self._setting = setting
         self.jit_compile = step.jit_compile
-        trace = step.program.trace.imagined(self._axes_of)
+        trace = step.program.trace.imagined(self._axes_of, self._is_offloaded)
         devices = self._replicas()
         self._mesh = devices.mesh
         replicas = devices.split(setting.micro_batches)
@@ -138,7 +153,7 @@ class WrittenStep:
             known_sizes(trace.leaves, shapes), replicas.mesh
         )
         emitted = self._program.emitted()
-        build = emitted.build
+        build = self._build = emitted.build
         self._library = {one.signature.name: one for one in build.library}
         self._values = build.values()
         self._functions: dict[Any, WrittenFunction] = {}
@@ -177,20 +192,24 @@ class WrittenStep:
 
     def _axes_of(self, outer: Any) -> AxesToShard:
         """Returns a captured variable's sharded axes; empty if it is whole."""
-        setting = self._setting
+        known = self._record_of(outer)
+        if known is None:
+            return ()
+        return axes_to_shard(known, *self._setting.division)
+
+    def _is_offloaded(self, outer: Any) -> bool:
+        """Whether a captured variable is in host memory."""
+        known = self._record_of(outer)
+        return known is not None and is_on_host(known, *self._setting.division)
+
+    def _record_of(self, outer: Any) -> VariableRecord | None:
+        """Returns the record of a captured variable; `None` for no variable."""
         variable = container(outer)
         if variable is None:
             variable = variable_of(outer)
-        record_of = self._traced.record_of.get(id(variable))
-        if record_of is None or outer.dtype != tf.resource:
-            return ()
-        return axes_to_shard(
-            record_of,
-            setting.shard,
-            setting.num_replicas,
-            setting.min_shard_bytes,
-            setting.groups,
-        )
+        if outer.dtype != tf.resource:
+            return None
+        return self._traced.record_of.get(id(variable))
 
     def _static(self, handle: ImaginedHandle) -> Static:
         """Returns the `Static` of a captured tensor, as its device holds it."""
@@ -257,6 +276,11 @@ class WrittenStep:
             self.assumed.add(f"rounds of {loop.name}")
             return ASSUMED_SIZE
         return rounds
+
+    @property
+    def has_slots_on_host(self) -> bool:
+        """Whether the step updates variables in host memory."""
+        return bool(self._build.program.offloaded)
 
     # Memory ------------------------------------------------------------------
 

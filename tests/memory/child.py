@@ -12,7 +12,7 @@ from kerasmgpu.engine import devices
 from kerasmgpu.memory.state_bytes import state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
-from tests.memory import allocator
+from tests.memory import allocator, measuring_processes
 from tests.memory.programs import PROGRAMS
 
 _WANTED = 16 << 20
@@ -27,28 +27,38 @@ def main(names):
     devices.make_logical_cpus(2)
     for name in names:
         try:
-            result = measured(PROGRAMS[name])
+            program, on_host, _ = name.partition(measuring_processes.ON_HOST)
+            result = measured(PROGRAMS[program], bool(on_host))
         # Whatever is raised is the result that the table reports.
         except Exception as error:  # noqa: B902
             result = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
         print(json.dumps({"name": name, **result}), flush=True)
 
 
-def measured(program):
+def measured(program, on_host):
     """Predicted and measured bytes of a program on one replica.
 
     Args:
         program: Function that returns a model and arrays `(x, y)`.
+        on_host: Whether slots are offloaded, of a replica on another device than
+            the host. Measured is what both need, and predicted for a GPU.
     """
+    shard, offload = ("optimizer",) * 2 if on_host else ("none", None)
+    device_type, device = ("GPU", "CPU:1") if on_host else ("CPU", "CPU:0")
     two = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     step, *_ = _traced(two, program)
-    rows, predicted = 32, step_peak(step, rows=32, device_type="CPU")
+    step = step.offloading if on_host else step
+
+    def prediction(rows):
+        return step_peak(step, shard=shard, rows=rows, device_type=device_type)
+
+    rows, predicted = 32, prediction(32)
     while predicted.total < _WANTED and rows < _MOST_ROWS:
         rows *= 2
-        predicted = step_peak(step, rows=rows, device_type="CPU")
-    state = state_bytes(step.variables, "none", 1).total
+        predicted = prediction(rows)
+    state = state_bytes(step.variables, shard, 1)
     types = {node.type for node in step.program.trace.graph.nodes}
-    one = kerasmgpu.MirroredStrategy(["CPU:0"])
+    one = kerasmgpu.MirroredStrategy([device], shard=shard, offload=offload)
     # The model is kept: its variables are counted below.
     step, data, model = _traced(one, program)
     leaves = tf.nest.flatten(_tiled(data, rows))
@@ -62,9 +72,12 @@ def measured(program):
     del model
     return {
         "rows": rows,
-        "state": state,
+        "state": state.total + state.host,
         "held": sum(held),
-        "predicted": predicted.total - predicted.batch - predicted.constants,
+        "predicted": predicted.total
+        - predicted.batch
+        - predicted.constants
+        + (predicted.host - state.host if on_host else 0),
         "outputs": outputs,
         "all": everything,
         "convolves": any("Conv" in type for type in types),

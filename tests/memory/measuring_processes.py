@@ -9,8 +9,12 @@ import tempfile
 
 from tests.memory import allocator
 
+ON_HOST = " with slots on the host"
+"""End of the names of programs with `offload`."""
+
 TABLE = (
     "dense",
+    f"dense{ON_HOST}",
     "dense that is computed again",
     "gpt like in float32",
     "bert like",

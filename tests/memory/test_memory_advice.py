@@ -12,7 +12,11 @@ import kerasmgpu
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.memory import memory_advice
 from tests.devices import device_names
-from tests.strategies.sharded import mirrored, pretended_worker
+from tests.strategies.sharded import (
+    mirrored,
+    pretended_devices,
+    pretended_worker,
+)
 from tests.strategies.test_micro_batches import RunsOut
 
 ROWS = 1 << 12
@@ -63,6 +67,24 @@ def test_nothing_fits(replicas, monkeypatch):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 10)
     said = message(replicas(2), batch_size=8)
     assert "Nothing fits on 2 of these devices" in said
+
+
+def test_slots_that_do_not_fit_are_offered_a_place():
+    """Where devices share the host's memory, that would save nothing."""
+
+    def said(shares_memory):
+        with pretended_devices(shares_memory), mirrored(1, None).scope():
+            dense = [layers.Dense(256, use_bias=False) for _ in range(4)]
+            model = keras.Sequential([keras.Input((256,)), *dense])
+            model.compile("adam", "mse", jit_compile=False)
+            rows = tf.TensorSpec([4, 256])
+            step = memory_advice.traced(model, (rows, rows), 4)
+            strategy = model.distribute_strategy
+            # Weights, gradients and a little more.
+            return memory_advice._fitting(step, strategy, 9 << 18)
+
+    assert "Would fit: shard='optimizer', offload='optimizer'" in said(False)
+    assert "Nothing fits" in said(True)
 
 
 def test_auto_explains_when_it_gives_up():

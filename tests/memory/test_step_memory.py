@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kerasmgpu.memory import counting, memory_advice
+from kerasmgpu.memory.state_bytes import state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
@@ -14,7 +16,13 @@ from tests.memory import allocator, measuring_processes, programs
 from tests.verify.programs import masked_tokens
 
 QUICK = ("dense that is computed again", "unrolled lstm")
-SLOW = ("gpt like in float32", "clip", "vision transformer", "wavenet")
+SLOW = (
+    f"dense{measuring_processes.ON_HOST}",
+    "gpt like in float32",
+    "clip",
+    "vision transformer",
+    "wavenet",
+)
 ROWS = 1 << 14
 
 
@@ -197,3 +205,50 @@ def test_steps_need_what_is_predicted(names):
         assert "error" not in record, record
         assert record["state"] == record["held"], record
         assert measuring_processes.is_near(record), record
+
+
+def test_slots_on_the_host_are_counted_there(replicas):
+    def program():
+        model, data = linear(5, units=256)
+        model.compile("adam", "mse", jit_compile=False)
+        return model, data
+
+    step = traced(replicas(2), program, rows=8)
+    slots = 2 * 5 * 256 * 256 * 4
+    for count in (1, 2):
+        state, there = (
+            state_bytes(one.variables, "optimizer", count)
+            for one in (step, step.offloading)
+        )
+        assert state.slots - there.slots == there.host == slots // count
+        assert state.host == 0 <= there.slots < 100
+        whole, peak = (
+            step_peak(one, count, "optimizer")
+            for one in (step, step.offloading)
+        )
+        assert peak.total <= whole.total
+        # With the gradients, and what updates need at once.
+        assert slots < peak.host < 2 * slots
+        assert step_peak(step, count, "optimizer").host < 1e5
+
+
+def test_offload_is_among_the_settings(replicas):
+    def program():
+        model, data = linear(3, units=128)
+        model.compile("adam", "mse", jit_compile=False)
+        return model, data
+
+    strategy = replicas(2)
+    step = traced(strategy, program, rows=64)
+    job = {**memory_advice.job_of(strategy, None, [1]), "device_type": "GPU"}
+    found = [
+        counting.settings(step, {**job, "offload": offload}, 2, shard)[0]
+        for offload in (None, "optimizer")
+        for shard in ("none", "optimizer")
+    ]
+    assert [row["offload"] for row in found] == [None, None, None, "optimizer"]
+    slots = 2 * 3 * 128 * 128 * 4
+    assert found[1]["slots"] - found[3]["slots"] == slots // 2
+    assert found[1]["total"] - found[3]["total"] >= slots // 2
+    assert found[1]["built"] > found[3]["built"]
+    assert found[3]["host"] > slots  # Of both replicas.
