@@ -67,7 +67,7 @@ def measured(program, on_host):
     )
     held = [
         variable.shape.num_elements() * variable.dtype.size
-        for variable in one.extended._variables()
+        for variable in one.extended._by_number().values()
     ]
     del model
     return {
