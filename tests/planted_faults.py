@@ -238,6 +238,20 @@ FAULTS = {
         "if False:",
         "tests/partitioner/passes/test_scatter_early.py",
     ),
+    "device_update": Fault(
+        "what updates slots in host memory runs on devices",
+        "partitioner/lowering/operation_writer.py",
+        "return place == HOST or self.writer.is_offloaded",
+        "return place == HOST",
+        "tests/partitioner/passes/test_offload.py",
+    ),
+    "sent_twice": Fault(
+        "a gradient and its square are both copied to the host",
+        "partitioner/passes/offload.py",
+        "if len(sent) > 1 or self._is_sent(source):",
+        "if False:",
+        "tests/partitioner/passes/test_offload.py",
+    ),
     "unsent_counts": Fault(
         "workers don't tell each other their numbers of rows",
         "partitioner/passes/localise_sizes.py",

@@ -121,7 +121,7 @@ def different_copies(strategy):
     """Names of a strategy's variables whose copies differ by a bit."""
     return [
         variable.name
-        for variable in strategy.extended._variables()
+        for variable in strategy.extended._by_number().values()
         if not is_sum(variable)
         and len({np.asarray(copy).tobytes() for copy in variable.values}) > 1
     ]
