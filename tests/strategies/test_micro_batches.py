@@ -130,6 +130,30 @@ def test_micro_batches_look_up_rows_of_their_own():
         np.testing.assert_array_equal(values, 10.0 * rows + rows.sum())
 
 
+def test_loops_look_up_parts_of_a_divided_table():
+    rows = np.array([3, 1, 4, 1, 5])
+    numbers = np.arange(40.0).reshape(10, 4)
+    strategy = kerasmgpu.MirroredStrategy(
+        device_names(2),
+        micro_batches=2,
+        shard=lambda variable: 1,
+        min_shard_bytes=0,
+    )
+    with strategy.scope():
+        table = tf.Variable(numbers)
+
+        @kerasmgpu.partition
+        def look_up(rows, others):
+            def one(pair):
+                return tf.gather(table, pair[0]) + pair[1]
+
+            vector = tf.TensorSpec([4], tf.float64)
+            return tf.map_fn(one, (rows, others), fn_output_signature=vector)
+
+        found = look_up(rows, numbers[:5])
+    np.testing.assert_array_equal(found, numbers[rows] + numbers[:5])
+
+
 def test_class_weights_and_a_schedule():
     random = np.random.default_rng(0)
     x = random.normal(size=(29, 4))

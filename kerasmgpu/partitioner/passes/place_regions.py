@@ -16,7 +16,7 @@ def place_regions(program: Lowered) -> None:
     for region in program.regions:
         together = needs_all_replicas(region) or _has_updates(region.node)
         if program.mesh.micro_batches > 1:
-            together = together or _reads_sums(region)
+            together = together or _reads_parts(region)
         # On one replica, too, a body updates variables on two devices.
         is_offloaded = not program.offloaded.isdisjoint(region.inputs)
         if together and (program.mesh.total > 1 or is_offloaded):
@@ -55,14 +55,15 @@ def _has_effect_for_all(node: Node) -> bool:
     return node.is_stateful and Trait.COPIED not in record(node.type).traits
 
 
-def _reads_sums(region: Region) -> bool:
-    """Whether a body reads a variable of which each device has only a part.
+def _reads_parts(region: Region) -> bool:
+    """Whether a body reads, or looks up, what a device has only a part of.
 
     Only the device's first micro-batch has that part.
     """
     return any(
         isinstance(instruction, Operation)
-        and Trait.READS in record(instruction.node.type).traits
+        and {Trait.COPIED, Trait.READ_ONLY}
+        <= record(instruction.node.type).traits
         and instruction.inputs[0].is_local
         for body in region.bodies
         for instruction in body.all_instructions()
