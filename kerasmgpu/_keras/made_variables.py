@@ -80,11 +80,12 @@ def made_by(owner: Any) -> Iterator[None]:
 @seam(Variable, "_initialize")
 def _initialize(original: Original, self: Any, value: Any) -> None:
     owner = _thread.owners[-1] if _thread.owners else None
+    is_slot = isinstance(owner, keras.optimizers.Optimizer)
     made = MadeVariable(
         self.path,
-        isinstance(owner, keras.optimizers.Optimizer),
+        is_slot,
         _is_table(owner, self),
-        _layout(self, value),
+        _layout(self, value, is_slot),
     )
     _thread.variables.append(made)
     try:
@@ -141,8 +142,11 @@ def lay_out(variable: Any, layout: Any) -> None:
     replaced.note(before)
 
 
-def _layout(variable: Any, value: Any) -> NamedSharding | None:
+def _layout(variable: Any, value: Any, is_slot: bool) -> NamedSharding | None:
     """Returns the layout of a variable that Keras is creating.
+
+    A key for a weight may match a slot of fewer dimensions, such as Adafactor's
+    rows and columns of `".*kernel"`: the slot has no layout then.
 
     Raises:
         InputError: If it has more axes than the variable has dimensions.
@@ -155,7 +159,11 @@ def _layout(variable: Any, value: Any) -> NamedSharding | None:
     if layout is None and distribution is not None:
         if variable._shape is None:  # Keras sets it later.
             variable._shape = variable._validate_shape(value.shape)
-        layout = variable._layout = distribution.get_variable_layout(variable)
+        layout = distribution.get_variable_layout(variable)
+        if is_slot and layout is not None:
+            axes = sharding_of(layout).spec
+            layout = None if len(axes) > len(variable.shape) else layout
+        variable._layout = layout
     if layout is None:
         return None
     sharding = sharding_of(layout)

@@ -216,6 +216,17 @@ def made_variables_noted(made):
         yield
 
 
+def test_slots_of_fewer_dimensions_have_no_layout(set_distribution):
+    """Adafactor's rows and columns have the name of their weight."""
+    kernel = keras.Variable(np.zeros([4, 6]), name="kernel")
+    optimizer = keras.optimizers.Adafactor()
+    with made_variables.made_by(optimizer):
+        optimizer.build([kernel])
+    slots = {slot.shape: slot for slot in optimizer.variables}
+    assert slots[(4,)]._layout is None and slots[(6,)]._layout is None
+    assert slots[(4, 6)]._layout is kernel._layout is not None
+
+
 def test_a_variable_of_too_few_dimensions_is_named(set_distribution):
     words = "variable 'wrong' has 2 axes for 1 dimensions"
     with pytest.raises(kerasmgpu.InputError, match=words):
