@@ -6,12 +6,14 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from kerasmgpu import _keras
 from kerasmgpu._keras import fit, step_hooks
 from kerasmgpu._keras.checked_steps import CHECK_OF_PARTS, CheckedStep
 from kerasmgpu.callbacks import finite_search
 from kerasmgpu.callbacks.kept_batches import KeptBatches
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 
@@ -40,6 +42,10 @@ class NotFinite(keras.callbacks.Callback):
     unless `gradients=True`. Overflows that a `LossScaleOptimizer` skips don't
     end it: the loss is checked before scaling. At the end of training the
     weights are checked, too.
+
+    Outside of our strategies XLA drops checks: with `jit_compile=True`, which
+    is Keras's own choice on a GPU, a warning says that weights are checked at
+    the end only.
 
     Under a strategy that shards weights, in a job of several workers, the
     error names the step, but not the layer. Put this callback before
@@ -110,6 +116,13 @@ class _Checks(step_hooks.StepHook):
 
     def begin(self) -> None:
         """Prepares a `fit`: resets counts and installs the checked function."""
+        if self.model.jit_compile and not is_ours(self._strategy):
+            logging.warning(
+                "kerasmgpu: NotFinite checks only the weights, at the end of "
+                "training: XLA drops the checks of a step. Received: "
+                "jit_compile=True; set jit_compile=False, or build the model "
+                "in kerasmgpu.strategy().scope()."
+            )
         self._steps = 0
         self._counted = self._checked.done(0)
         self._kept.reset()

@@ -335,3 +335,12 @@ def test_a_layer_without_a_path_in_a_model_of_named_inputs(replicas):
             verbose=0,
             callbacks=[NotFinite()],
         )
+
+
+def test_a_warning_where_xla_drops_the_checks(replicas, caplog):
+    x = data()
+    plain = tf.distribute.get_strategy()
+    for strategy, count in ((replicas(2), 0), (plain, 1)):
+        model = model_of(strategy, jit_compile=True)
+        model.fit(x, x[:, :1], BATCH, verbose=0, callbacks=[NotFinite()])
+        assert caplog.text.count("XLA drops the checks of a step") == count
