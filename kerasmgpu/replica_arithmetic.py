@@ -14,6 +14,7 @@ from kerasmgpu.errors import (
     checked_integer,
     checked_number,
 )
+from kerasmgpu.hardware import device_memory
 
 __all__ = [
     "efficiency",
@@ -54,6 +55,29 @@ def checked_shard(shard: str | None) -> str | None:
         return None
     choice = checked_choice(shard, "shard", ("none", *SHARDS))
     return None if choice == "none" else choice
+
+
+def checked_recompute(recompute: str | None) -> str | int | None:
+    """Returns what the argument `recompute` of a strategy asks for.
+
+    Returns:
+        `"elementwise"`, `"auto"`, the bytes that a step is to fit, or `None`
+        for `None` and `"none"`.
+
+    Raises:
+        InputError: If it is none of its values.
+    """
+    if recompute in (None, "none"):
+        return None
+    if recompute in ("elementwise", "auto"):
+        return recompute
+    try:
+        return device_memory.parse(str(recompute))
+    except InputError as error:
+        raise InputError(
+            'recompute must be "none", "elementwise", "auto" or the size that '
+            f"a step is to fit, such as 20GiB. Received: recompute={recompute!r}"
+        ) from error
 
 
 def checked_offload(offload: str | None) -> str | None:

@@ -1,12 +1,14 @@
 """Chooses the replicas' devices: GPUs, or logical CPU devices instead."""
 
+import os
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from kerasmgpu.engine import xla_cache
 from kerasmgpu.errors import InputError, checked_integer
-from kerasmgpu.hardware import cuda_devices
+from kerasmgpu.hardware import cuda_devices, device_memory
+from kerasmgpu.hardware.nvml import open_nvml
 
 
 def choose(
@@ -213,3 +215,36 @@ def _known(device: str) -> str:
         f"Received: device {device!r}; visible devices: {', '.join(visible)}"
         f"{hint}"
     )
+
+
+def memory_of(name: str) -> int | None:
+    """Returns bytes for tensors on a device of this process.
+
+    Args:
+        name: String, the device's full name in TensorFlow.
+
+    Returns:
+        Integer; `None` if unknown.
+    """
+    device = tf.DeviceSpec.from_string(name)
+    if device.device_type == "CPU":
+        # Only with TensorFlow's GPU allocator on the CPU, which is off by
+        # default, a CPU has a limit.
+        if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() != "true":
+            return None
+        megabytes = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB")
+        return int(megabytes) << 20 if megabytes else None
+    number = device.device_index or 0
+    devices = tf.config.get_visible_devices("GPU")
+    if number >= len(devices):
+        return None  # One of several logical devices of a GPU.
+    logical = tf.config.get_logical_device_configuration(devices[number])
+    if logical and logical[0].memory_limit:
+        return int(logical[0].memory_limit) << 20
+    nvml, _ = open_nvml()
+    if nvml is None:
+        return None
+    gpu = nvml.of_cuda_device(int(devices[number].name.rpartition(":")[2]))
+    total = gpu.sample().get("memory_total_bytes") if gpu else None
+    nvml.close()
+    return device_memory.usable(total) if total else None

@@ -4,6 +4,7 @@
 - `gpu_links`: which GPUs are connected how.
 - `cuda_devices`: the UUID of a GPU that CUDA has numbered.
 - `data_sheets`: memory and peaks of GPUs, by name.
+- `device_memory`: a device's memory, as text.
 """
 
 from kerasmgpu import _import_on_use

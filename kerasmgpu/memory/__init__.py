@@ -18,7 +18,6 @@ files, from the inside out:
 * `walk`, `loops`: go through the step in that order, and count;
 * `step_memory`: the peak of a step on one replica;
 * `building`: the peaks while a model is built and loaded;
-* `device_memory`: memory of a device, as text;
 * `first_parts`: the micro-batches that `"auto"` begins with;
 * `counting`: the child process that does all of this;
 * `memory_prediction`: starts it, and says what fits;
@@ -45,6 +44,7 @@ def memory(
     offload: str | None = None,
     micro_batches: Sequence[int] | int | None = None,
     device_memory: str | None = None,
+    recompute: str | None = None,
     replicas_per_worker: int | None = None,
     device_type: str = "GPU",
     timeout_seconds: float = 600,
@@ -78,6 +78,9 @@ def memory(
             without `device_memory`.
         device_memory: String, memory of a device such as `"24GiB"`, or a key
             of `hardware.data_sheets.DEVICES` such as `"A100-40GB"`. Default: none.
+        recompute: String, what the backward pass computes again: `"none"`
+            (default), `"elementwise"`, `"auto"`, which takes `device_memory` as
+            the bound, or a bound such as `"20GiB"`; see `MirroredStrategy`.
         replicas_per_worker: Integer, replicas of each process of a job.
             Default: all are in one process.
         device_type: `"GPU"`, or `"CPU"`, where the replicas of a process share
@@ -120,6 +123,7 @@ def memory(
         offload=offload,
         micro_batches=micro_batches,
         device_memory=device_memory,
+        recompute=recompute,
         replicas_per_worker=replicas_per_worker,
         device_type=device_type,
         timeout_seconds=timeout_seconds,

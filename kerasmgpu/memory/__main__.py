@@ -26,6 +26,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         shard=f"What is divided by the replicas, of {', '.join(SHARDS)}.",
         shard_over="Replicas over which a variable is divided; all by default.",
         offload="What is in host memory where it is divided: none, or optimizer.",
+        recompute="What is computed again: none, elementwise, auto or a size.",
         replicas_per_worker="Replicas of each process of a job; all by default.",
         device_type="GPU, or CPU, whose memory a process's replicas share.",
         device_memory=f"Memory of a device, as 24GiB, or one of {', '.join(DEVICES)}.",

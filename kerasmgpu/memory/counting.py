@@ -141,6 +141,9 @@ def _row(
     if shard in ("optimizer", "weights"):
         groups = groups_of(num_replicas, job.get("shard_over"))
     state = state_bytes(step.variables, division, num_replicas, groups=groups)
+    # Replicas on CPUs have one memory, that of their worker.
+    is_shared = job["device_type"] == "CPU"
+    copies = num_replicas // num_workers if is_shared else 1
     peak = step_peak(
         step,
         num_replicas,
@@ -150,10 +153,9 @@ def _row(
         num_workers,
         job["device_type"],
         groups=groups,
+        recompute=job.get("recompute"),
+        limit=job["usable"] and job["usable"] // copies,
     )
-    # Replicas on CPUs have one memory, that of their worker.
-    is_shared = job["device_type"] == "CPU"
-    copies = num_replicas // num_workers if is_shared else 1
     slots = state.slots + (state.host if is_shared else 0)
     total = copies * (state.weights + slots + state.other) + peak.total
     building = building_bytes(

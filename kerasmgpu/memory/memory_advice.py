@@ -1,7 +1,6 @@
 """Says what was alive in a step that ran out of memory, and what would fit."""
 
 import collections
-import os
 import random
 from typing import Any
 
@@ -9,12 +8,10 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu.commands import traced_step
-from kerasmgpu.engine import context
+from kerasmgpu.engine import context, devices
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.flops.step_flops import layer_of
-from kerasmgpu.hardware.nvml import open_nvml
 from kerasmgpu.memory import counting
-from kerasmgpu.memory.device_memory import usable
 from kerasmgpu.memory.memory_prediction import PARTS
 from kerasmgpu.memory.memory_report import size
 from kerasmgpu.memory.step_memory import step_peak
@@ -99,29 +96,7 @@ def shard_of(strategy: Any) -> Any:
 
 def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
     """Returns bytes for tensors on a replica's device; `None` if unknown."""
-    name = strategy.extended.worker_devices[0]
-    kind, number = tf.DeviceSpec.from_string(name).device_type, 0
-    if kind == "CPU":
-        # Only with TensorFlow's GPU allocator on the CPU, which is off by
-        # default, a CPU has a limit.
-        if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() != "true":
-            return None
-        megabytes = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB")
-        return int(megabytes) << 20 if megabytes else None
-    number = tf.DeviceSpec.from_string(name).device_index or 0
-    devices = tf.config.get_visible_devices("GPU")
-    if number >= len(devices):
-        return None  # One of several logical devices of a GPU.
-    logical = tf.config.get_logical_device_configuration(devices[number])
-    if logical and logical[0].memory_limit:
-        return int(logical[0].memory_limit) << 20
-    nvml, _ = open_nvml()
-    if nvml is None:
-        return None
-    gpu = nvml.of_cuda_device(int(devices[number].name.rpartition(":")[2]))
-    total = gpu.sample().get("memory_total_bytes") if gpu else None
-    nvml.close()
-    return usable(total) if total else None
+    return devices.memory_of(strategy.extended.worker_devices[0])
 
 
 def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:

@@ -11,12 +11,13 @@ from kerasmgpu.errors import (
     checked_counts,
     checked_integer,
 )
-from kerasmgpu.memory import device_memory as devices
+from kerasmgpu.hardware import device_memory as devices
 from kerasmgpu.memory import memory_report
 from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.replica_arithmetic import (
     ASSUMED_SIZE,
     checked_offload,
+    checked_recompute,
     checked_replicas_per_worker,
     groups_of,
 )
@@ -40,7 +41,7 @@ _REDUCED_BY = {
     "slots": "--shard=optimizer divides them by the replicas, and with "
     "--offload=optimizer they are in host memory",
     "gradients": "--shard=optimizer divides them by the replicas",
-    "activations": "more replicas or micro-batches, keras.remat, "
+    "activations": "--recompute=auto, more replicas or micro-batches, "
     "mixed_float16, or a smaller --global_batch_size",
     "workspace": "more replicas or micro-batches, or a smaller "
     "--global_batch_size",
@@ -61,6 +62,7 @@ def run(
     offload: str | None = None,
     micro_batches: Iterable[int | str] | int | None = None,
     device_memory: str | None = None,
+    recompute: str | None = None,
     replicas_per_worker: int | None = None,
     device_type: str = "GPU",
     timeout_seconds: float = 600,
@@ -76,6 +78,7 @@ def run(
         numbers = checked_counts(micro_batches, name="micro_batches")
     if batch_size_per_replica is not None:
         checked_integer(batch_size_per_replica, "batch_size_per_replica", 1)
+    checked_recompute(recompute)
     memory = None if device_memory is None else devices.parse(device_memory)
     if shard is None:
         shard = "none"
@@ -94,6 +97,7 @@ def run(
         "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
         "shard_over": shard_over,
         "offload": checked_offload(offload),
+        "recompute": recompute,
         "micro_batches": numbers,
         "batch_size_per_replica": batch_size_per_replica,
         "usable": None if memory is None else devices.usable(memory),

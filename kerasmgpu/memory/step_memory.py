@@ -79,6 +79,8 @@ def step_peak(
     device_type: str = "GPU",
     min_shard_bytes: int = MIN_SHARD_BYTES,
     groups: int = 1,
+    recompute: str | None = None,
+    limit: int | None = None,
 ) -> StepPeak:
     """Predicts the peak of a step by walking through the program that runs.
 
@@ -92,6 +94,8 @@ def step_peak(
         device_type: `"GPU"`, or `"CPU"`, whose memory a worker's replicas share.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
         groups: Integer, see `state_bytes.state_bytes`.
+        recompute: String or `None`, see `MirroredStrategy`.
+        limit: Integer, bytes of a replica for `recompute="auto"`, or `None`.
 
     Returns:
         `StepPeak` of the first worker's device that needs most.
@@ -105,6 +109,8 @@ def step_peak(
         device_type,
         min_shard_bytes,
         groups,
+        recompute,
+        limit,
     )
     written = WrittenStep(step, setting)
     ledgers: dict[str, Ledger] = collections.defaultdict(Ledger)

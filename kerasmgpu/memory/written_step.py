@@ -36,11 +36,13 @@ from kerasmgpu.partitioner.runtime.sharded_variable import (
     AxesToShard,
     variable_of,
 )
+from kerasmgpu.partitioner.runtime.tracing import Trace
 from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
+from kerasmgpu.strategies.recomputation import recomputation_of
 
 ACTIVATIONS, BATCH, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
     "activations",
@@ -67,6 +69,8 @@ class Setting:
             of CPUs.
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
         groups: Integer, see `state_bytes.state_bytes`.
+        recompute: String or `None`, see `MirroredStrategy`.
+        limit: Integer, bytes of a replica for `recompute="auto"`, or `None`.
     """
 
     num_replicas: int
@@ -77,6 +81,8 @@ class Setting:
     device_type: str
     min_shard_bytes: int
     groups: int = 1
+    recompute: str | None = None
+    limit: int | None = None
 
     @property
     def division(self) -> tuple[str | Layouts, int, int, int]:
@@ -138,17 +144,26 @@ class WrittenStep:
         shapes = [
             (setting.rows, *shape[1:]) if shape else () for shape in step.shapes
         ]
-        # With known shapes of the batch, other sizes are known, too. Replicas
-        # with all rows divide some work by rows that the step doesn't know.
-        for leaf, shape in zip(trace.leaves, shapes):
-            known = leaf.shape is not None and None not in shape
-            if known and setting.divides_rows:
-                leaf.static = leaf.shape = shape
         in_shares = (False,) * len(shapes)
         is_split = setting.divides_rows and not setting.axes
         if is_split and not setting.shares_memory and not trace.sparse:
             in_shares = tuple(bool(shape) for shape in shapes)
-        self._program = Program(trace, replicas, in_shares, first_batch=shapes)
+
+        def planned(trace: Trace) -> Program:
+            # With known shapes of the batch, other sizes are known, too.
+            # Replicas with all rows divide some work by rows that the step
+            # doesn't know.
+            for leaf, shape in zip(trace.leaves, shapes):
+                known = leaf.shape is not None and None not in shape
+                if known and setting.divides_rows:
+                    leaf.static = leaf.shape = shape
+            return Program(trace, replicas, in_shares, first_batch=shapes)
+
+        self._program = planned(trace)
+        again = recomputation_of(setting.recompute, lambda: setting.limit)
+        if again is not None and (names := again(self._program)):
+            trace = trace.running_again(names)
+            self._program = planned(trace)
         self._sizes = ValueSizes(
             known_sizes(trace.leaves, shapes), replicas.mesh
         )

@@ -25,7 +25,7 @@ from kerasmgpu.errors import (
     checked_integer,
     checked_number,
 )
-from kerasmgpu.memory import device_memory
+from kerasmgpu.hardware import device_memory
 from kerasmgpu.plan import published, scaling_prediction, sources, tables
 from kerasmgpu.plan.link_rates import LINKS, link
 from kerasmgpu.plan.mesh_time import predict_mesh

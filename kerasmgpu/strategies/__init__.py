@@ -82,6 +82,13 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             next start, or `False` for none. Default: the environment variable
             `KERASMGPU_XLA_CACHE`, or `kerasmgpu/xla` in the user's cache
             folder; see `docs/speed.md`.
+        recompute: Which values of the forward pass are computed again in the
+            backward pass, instead of kept: `None` (default) or `"none"`;
+            `"elementwise"`: all that needs no matrix product or convolution;
+            `"auto"`: as few as it takes for a step to fit the device, those
+            first that free most bytes in least time; or the size that it is to
+            fit, such as `"20GiB"`. Results don't depend on it. Not with
+            `jit_compile=True`: XLA merges what is computed twice.
 
     Example:
 
@@ -105,6 +112,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         xla_cache: str | os.PathLike[str] | bool | None = None,
         shard_over: int | str | None = None,
         offload: str | None = None,
+        recompute: str | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -118,6 +126,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
         self._shard(shard, min_shard_bytes, shard_over, offload)
+        self._recompute(recompute)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
         self.xla_cache = checked(xla_cache)
 
@@ -156,6 +165,7 @@ class MultiWorkerMirroredStrategy(
         offload: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
         xla_cache: See `MirroredStrategy`.
+        recompute: See `MirroredStrategy`.
 
     Raises:
         InputError: If TensorFlow has started, a device is not available, or
@@ -192,6 +202,7 @@ class MultiWorkerMirroredStrategy(
         xla_cache: str | os.PathLike[str] | bool | None = None,
         shard_over: int | str | None = None,
         offload: str | None = None,
+        recompute: str | None = None,
     ) -> None:
         _keras.install()
         context.quiet_collectives()
@@ -239,6 +250,7 @@ class MultiWorkerMirroredStrategy(
             )
         )
         self._shard(shard, min_shard_bytes, shard_over, offload)
+        self._recompute(recompute)
         if worker is not None:
             with entered.left():  # Its variables are this process's own.
                 self.compute_time = ComputeTime()
@@ -266,6 +278,7 @@ def strategy(
     memory: int | None = None,
     shard_over: int | str | None = None,
     offload: str | None = None,
+    recompute: str | None = None,
 ) -> MirroredStrategy | MultiWorkerMirroredStrategy:
     """Returns the strategy for this process, for recipes and new programs.
 
@@ -294,6 +307,7 @@ def strategy(
         offload: See `MirroredStrategy`.
         micro_batches: See `MirroredStrategy`.
         xla_cache: See `MirroredStrategy`.
+        recompute: See `MirroredStrategy`.
         distribution: `keras.distribution.ModelParallel` or another
             `Distribution`, whose mesh names the devices (in a job, those of all
             workers), and whose layouts divide variables, instead of `shard`.
@@ -383,6 +397,7 @@ def strategy(
             xla_cache=xla_cache,
             shard_over=shard_over,
             offload=None if layouts is not None else offload,
+            recompute=recompute,
         )
     else:
         names = device_choice.choose(num_replicas, devices, virtual_devices)
@@ -396,6 +411,7 @@ def strategy(
             xla_cache=xla_cache,
             shard_over=shard_over,
             offload=None if layouts is not None else offload,
+            recompute=recompute,
         )
     if layouts is not None:
         made.lay_out(layouts, offload)

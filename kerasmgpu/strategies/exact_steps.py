@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from kerasmgpu import _keras
 from kerasmgpu.engine import context, entered, feeds, xla_cache
+from kerasmgpu.engine.devices import memory_of
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError, checked_integer
@@ -45,6 +47,10 @@ from kerasmgpu.strategies import shares
 from kerasmgpu.strategies.auto_layouts import AutoLayouts
 from kerasmgpu.strategies.found_layout import FoundLayout
 from kerasmgpu.strategies.layouts import Layouts
+from kerasmgpu.strategies.recomputation import (
+    Recomputation,
+    recomputation_of,
+)
 from kerasmgpu.strategies.sharding import Shard, Sharding
 
 if TYPE_CHECKING:
@@ -124,6 +130,11 @@ class ExactSteps(_Strategy):
 
     noted_layouts: Layouts | None = None
     """How a distribution does that a command only noted, and that is predicted."""
+
+    recompute: str | None = None
+    """What a training step computes again; see `MirroredStrategy`."""
+
+    recomputation: Recomputation | None = None
 
     compute_time: ComputeTime | None = None
 
@@ -205,6 +216,13 @@ class ExactSteps(_Strategy):
                 'shard="optimizer" or shard="weights", too.'
             )
         self.extended.axis_to_shard.offloads = True
+
+    def _recompute(self, recompute: str | None) -> None:
+        """Sets what training steps compute again; see `MirroredStrategy`."""
+        self.recompute = recompute
+        self.recomputation = recomputation_of(
+            recompute, self._bytes_of_a_replica
+        )
 
     def _checked_shard_over(self, shard_over: int | str | None) -> int | None:
         """Returns the number of replicas in a group, or `None` for all."""
@@ -371,6 +389,14 @@ class ExactSteps(_Strategy):
         Returns:
             A `partitioner.runtime.function.Partitioned`.
         """
+        recompute = self.recomputation if _trains(function) else None
+        if recompute is not None and jit_compile:
+            logging.warning(
+                "kerasmgpu: recompute=%r has no effect with jit_compile=True: "
+                "XLA would merge what is computed twice.",
+                self.recompute,
+            )
+            recompute = None
         return Partitioned(
             function,
             self.replicas,
@@ -383,7 +409,19 @@ class ExactSteps(_Strategy):
             else int(self.micro_batches),
             repeats=self.micro_batches == "auto",
             before_compiling=self._before_compiling,
+            recompute=recompute,
         )
+
+    def _bytes_of_a_replica(self) -> int | None:
+        """Returns bytes for a replica's tensors, as on the smallest device.
+
+        `None` if they are unknown on a worker; collective.
+        """
+        devices = self.extended.worker_devices
+        each = 1 if "GPU" in devices[0] else len(devices)
+        own = memory_of(devices[0]) or 0
+        with tf.init_scope():
+            return min(self.of_each_worker(own // each)) or None
 
     @contextlib.contextmanager
     def _one_device(self) -> Iterator[None]:
@@ -443,7 +481,7 @@ class ExactSteps(_Strategy):
             written: The `Written` that runs.
             rows: Integer, rows of a global batch; `None` where unknown.
         """
-        self.trained_step.set(program.trace.graph, rows)
+        self.trained_step.set(program.trace.original.graph, rows)
         self.reduced_bytes_per_step = report.summed_bytes(written)
         self.gathered_bytes = report.gathered_bytes(written)
 

@@ -13,7 +13,7 @@ from kerasmgpu.memory.state_bytes import state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
 from tests.memory import allocator, measuring_processes
-from tests.memory.programs import PROGRAMS
+from tests.memory.programs import PROGRAMS, RECOMPUTES
 
 _WANTED = 16 << 20
 """Bytes of a step, at least: what no size tells is small then."""
@@ -28,20 +28,23 @@ def main(names):
     for name in names:
         try:
             program, on_host, _ = name.partition(measuring_processes.ON_HOST)
-            result = measured(PROGRAMS[program], bool(on_host))
+            result = measured(
+                PROGRAMS[program], bool(on_host), RECOMPUTES.get(program)
+            )
         # Whatever is raised is the result that the table reports.
         except Exception as error:  # noqa: B902
             result = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
         print(json.dumps({"name": name, **result}), flush=True)
 
 
-def measured(program, on_host):
+def measured(program, on_host, recompute):
     """Predicted and measured bytes of a program on one replica.
 
     Args:
         program: Function that returns a model and arrays `(x, y)`.
         on_host: Whether slots are offloaded, of a replica on another device than
             the host. Measured is what both need, and predicted for a GPU.
+        recompute: See `kerasmgpu.MirroredStrategy`.
     """
     shard, offload = ("optimizer",) * 2 if on_host else ("none", None)
     device_type, device = ("GPU", "CPU:1") if on_host else ("CPU", "CPU:0")
@@ -50,7 +53,13 @@ def measured(program, on_host):
     step = step.offloading if on_host else step
 
     def prediction(rows):
-        return step_peak(step, shard=shard, rows=rows, device_type=device_type)
+        return step_peak(
+            step,
+            shard=shard,
+            rows=rows,
+            device_type=device_type,
+            recompute=recompute,
+        )
 
     rows, predicted = 32, prediction(32)
     while predicted.total < _WANTED and rows < _MOST_ROWS:
@@ -58,7 +67,9 @@ def measured(program, on_host):
         predicted = prediction(rows)
     state = state_bytes(step.variables, shard, 1)
     types = {node.type for node in step.program.trace.graph.nodes}
-    one = kerasmgpu.MirroredStrategy([device], shard=shard, offload=offload)
+    one = kerasmgpu.MirroredStrategy(
+        [device], shard=shard, offload=offload, recompute=recompute
+    )
     # The model is kept: its variables are counted below.
     step, data, model = _traced(one, program)
     leaves = tf.nest.flatten(_tiled(data, rows))

@@ -16,6 +16,7 @@ TABLE = (
     "dense",
     f"dense{ON_HOST}",
     "dense that is computed again",
+    "dense with recompute",
     "gpt like in float32",
     "bert like",
     "vision transformer",

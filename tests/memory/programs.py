@@ -72,5 +72,9 @@ def _set_precision(name):
 PROGRAMS = {
     "dense": dense,
     "dense that is computed again": dense_again,
+    "dense with recompute": dense,
     **{name: _of_table(model) for name, model in MODELS.items()},
 }
+
+RECOMPUTES = {"dense with recompute": "elementwise"}
+"""The argument `recompute` of programs that have one."""

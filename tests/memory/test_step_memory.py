@@ -15,7 +15,11 @@ from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 from tests.memory import allocator, measuring_processes, programs
 from tests.verify.programs import masked_tokens
 
-QUICK = ("dense that is computed again", "unrolled lstm")
+QUICK = (
+    "dense that is computed again",
+    "dense with recompute",
+    "unrolled lstm",
+)
 SLOW = (
     f"dense{measuring_processes.ON_HOST}",
     "gpt like in float32",

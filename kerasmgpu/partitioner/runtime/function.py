@@ -2,7 +2,13 @@
 
 import contextlib
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +43,8 @@ class Partitioned:
             after the other.
         repeats: Whether a call that runs out of memory is run again in twice
             as many parts.
+        recompute: Function of a `Program` that returns names of nodes of its
+            trace to run again instead of keeping their outputs; or `None`.
     """
 
     def __init__(
@@ -52,8 +60,10 @@ class Partitioned:
         micro_batches: int = 1,
         repeats: bool = False,
         before_compiling: BeforeCompiling | None = None,
+        recompute: Callable[[Program], Collection[str]] | None = None,
     ) -> None:
         self.micro_batches = micro_batches
+        self._recompute = recompute
         self._repeats = repeats
         self._before_compiling = before_compiling
         self._function = function
@@ -199,9 +209,9 @@ class Partitioned:
             self.micro_batches = max(micro_batches, self.micro_batches)
             return self.program(specification, in_shares, first_batch)
 
-        with without_garbage_collection():
+        def planned(trace: Trace) -> Program:
             return Program(
-                Trace(on_one_device, types, self._name),
+                trace,
                 self._replicas.split(self.micro_batches),
                 in_shares,
                 self._jit_compile,
@@ -211,6 +221,11 @@ class Partitioned:
                 log=report.log,
                 before_compiling=self._before_compiling,
             )
+
+        with without_garbage_collection():
+            made = planned(Trace(on_one_device, types, self._name))
+            names = self._recompute(made) if self._recompute else ()
+            return planned(made.trace.running_again(names)) if names else made
 
 
 class Shares:

@@ -4,7 +4,7 @@ import contextlib
 import copy
 import gc
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ from kerasmgpu.partitioner.runtime.sharded_variable import (
     variable_of,
 )
 from kerasmgpu.partitioner.step import graph as graphs
-from kerasmgpu.partitioner.step import sharded_handles, updates
+from kerasmgpu.partitioner.step import recompute, sharded_handles, updates
 from kerasmgpu.partitioner.step.graph import Sparse
 from kerasmgpu.partitioner.step.reading import read
 from kerasmgpu.partitioner.step.records import Trait, record
@@ -69,10 +69,12 @@ class Trace:
         self.outputs = func_graph.structured_outputs
         self.variables = func_graph.trainable_variables
         self.compiled: dict[str, dict[str, str]] = {}
+        self._original: Trace | None = None
         self._simplify(lambda outer: variable_of(outer) is not None)
 
     def _simplify(self, is_sharded: Callable[[Any], bool]) -> None:
         """Sets the simplified graph, its inputs and their captured tensors."""
+        self._is_sharded = is_sharded
         graph, self.leaves, self.captured = self._read()
         self.dump("read", lambda: graph_text(graph))
         sharded = {
@@ -111,6 +113,28 @@ class Trace:
                 ImaginedVariable(outer, axes_of(outer), is_offloaded(outer)),
             )
             for tensor, outer in other.captured
+        ]
+        return other
+
+    @property
+    def original(self) -> "Trace":
+        """The trace as one device runs it, without nodes that run again."""
+        return self._original or self
+
+    def running_again(self, names: Collection[str]) -> "Trace":
+        """Returns a copy that computes activations again; see `recompute`.
+
+        Args:
+            names: Names of the nodes to run again.
+        """
+        other = copy.copy(self)
+        other._original = self.original
+        other._simplify(self._is_sharded)
+        recompute.rewrite(other.graph, names)
+        other.dump("recompute", lambda: graph_text(other.graph))
+        other.captured = [
+            (tensor, outer)
+            for (tensor, _), (_, outer) in zip(other.captured, self.captured)
         ]
         return other
 

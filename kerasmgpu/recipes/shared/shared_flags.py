@@ -142,6 +142,13 @@ def define_devices(
         "What is kept in host memory, and updated there: the optimizer's slots "
         "that --shard divides, also on a single replica. Left out: none.",
     )
+    flag.string(
+        "recompute",
+        None,
+        "What the backward pass computes again instead of keeping it: "
+        "elementwise; auto: what it takes to fit the device; or a size to fit, "
+        "such as 20GiB. Left out: nothing. Results don't depend on it.",
+    )
     flag.integer_or(
         "auto",
         "micro_batches",

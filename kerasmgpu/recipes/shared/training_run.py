@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 _STRATEGY_FLAGS = (
     "num_replicas virtual_devices all_reduce num_packs batch_norm "
-    "micro_batches shard shard_over offload".split()
+    "micro_batches shard shard_over offload recompute".split()
 )
 
 

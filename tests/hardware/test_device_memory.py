@@ -3,7 +3,8 @@
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.memory import device_memory, memory_report
+from kerasmgpu.hardware import device_memory
+from kerasmgpu.memory import memory_report
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""Computes values of the forward pass again, instead of keeping them.
+
+The backward pass reads copies of the nodes that computed them. A copy waits for
+the gradient that is computed just before it is needed; without that it would run
+at once, and keep in memory what it is there to free.
+"""
+
+import math
+from collections.abc import Collection
+
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, new_node
+from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.simplification import ordered
+
+_BACKWARD = ("gradient_tape", "gradients/")
+
+Time = tuple[float, int, int]
+"""When a node runs: position in the graph, whether it is that node itself, and
+position of the node that it copies."""
+
+
+def is_backward_name(name: str) -> bool:
+    """Whether a node's name is one of the backward pass."""
+    return any(scope in name for scope in _BACKWARD)
+
+
+def values_read(node: Node) -> list[Tensor]:
+    """Returns the inputs of a node of which it needs more than the shape."""
+    if Trait.OF_SHAPES in record(node.type).traits:
+        return []
+    return node.inputs
+
+
+class Passes:
+    """Tells the forward pass of a step from all that is computed of gradients.
+
+    Args:
+        graph: The `Graph` of a training step.
+
+    Attributes:
+        forward: Nodes that no gradient goes into.
+        saved: Tensors of the forward pass that other nodes read, and these
+            nodes, in the order of the graph.
+        position: Maps each node to its position in the graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.position = {node: n for n, node in enumerate(graph.nodes)}
+        self.forward: set[Node] = set()
+        self.saved: dict[Tensor, list[Node]] = {}
+        self._readers: dict[Node, list[Node]] = {}
+        # Position of the last node of the forward pass that a node needs.
+        last: dict[Node, int] = {}
+        for n, node in enumerate(graph.nodes):
+            needs = [one for one in node.needs if one.type != "Input"]
+            last[node] = max((last[one] for one in needs), default=-1)
+            for one in set(needs):
+                self._readers.setdefault(one, []).append(node)
+            if is_backward_name(node.name) or not self.forward.issuperset(
+                needs
+            ):
+                for tensor in dict.fromkeys(values_read(node)):
+                    if tensor.node in self.forward:
+                        self.saved.setdefault(tensor, []).append(node)
+            else:
+                self.forward.add(node)
+                last[node] = n
+        # An update reads values that depend on no batch, such as its rate.
+        ends = [
+            last[tensor.node]
+            for tensor, readers in self.saved.items()
+            if any(is_backward_name(node.name) for node in readers)
+        ]
+        end = max(ends, default=math.inf)
+        self._driven = {
+            node
+            for node in graph.nodes
+            if node not in self.forward and last[node] >= end
+        }
+        self._due: dict[Node, float] = {}
+        for node in reversed(graph.nodes):
+            self._due[node] = self.position[node]
+            if node not in self.forward and node not in self._driven:
+                after = self._readers.get(node, ())
+                self._due[node] = min(
+                    (self._due[one] for one in after), default=math.inf
+                )
+        self._nodes = graph.nodes
+
+    def due(self, node: Node) -> float:
+        """Returns the position at which a node outside the forward pass is due.
+
+        That is its own or, if no gradient goes into it, that of the first node
+        that combines it with one: `2 * x` in the derivative of `x**2`.
+        """
+        return self._due[node]
+
+    def time(self, node: Node) -> Time:
+        """Returns when a node of the graph runs."""
+        position = self.position[node]
+        if node in self.forward or node in self._driven:
+            return position, 1, 0
+        return self._due[node], 0, position
+
+    def is_early(self, node: Node) -> bool:
+        """Whether a node could run long before it is due."""
+        return not (node in self.forward or node in self._driven) and any(
+            one in self.forward for one in node.needs
+        )
+
+    def let_wait(self, node: Node, time: Time) -> None:
+        """Lets a node, or the copy of one, wait until it is due."""
+        gradient = self.before(time[0])
+        if gradient is not None and self.time(gradient) < time:
+            node.controls.append(gradient)
+
+    def before(self, due: float) -> Node | None:
+        """Returns the node whose gradient goes into the one that is due.
+
+        `None` if there is none, as at the end of the forward pass.
+        """
+        if math.isinf(due):
+            return None
+        needs = self._nodes[int(due)].needs
+        driven = [node for node in needs if node in self._driven]
+        return max(driven, key=self.position.__getitem__, default=None)
+
+
+def copies(passes: Passes, again: Collection[Node]) -> dict[Node, Time]:
+    """Returns when the copies of nodes run, in the order of time.
+
+    Args:
+        passes: The `Passes` of the graph.
+        again: Nodes of the forward pass. Those that the backward pass doesn't
+            need are left out of the result.
+    """
+    due: dict[Node, float] = {}
+    for tensor, readers in passes.saved.items():
+        if tensor.node in again:
+            for one in readers:
+                _lower(due, tensor.node, passes.due(one))
+    found: dict[Node, Time] = {}
+    for node in sorted(again, key=passes.position.__getitem__, reverse=True):
+        if node in due:
+            found[node] = due[node], 0, passes.position[node]
+            for tensor in node.inputs:
+                if tensor.node in again:
+                    _lower(due, tensor.node, due[node])
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def _lower(due: dict[Node, float], node: Node, value: float) -> None:
+    due[node] = min(due.get(node, math.inf), value)
+
+
+def rewrite(graph: Graph, names: Collection[str]) -> None:
+    """Lets the backward pass read copies of nodes; changes the graph.
+
+    Args:
+        graph: The `Graph` of a training step.
+        names: Names of the nodes, of the forward pass, to run again.
+    """
+    passes = Passes(graph)
+    again = [node for node in graph.nodes if node.name in names]
+    made: dict[Tensor, Tensor] = {}
+    for node, time in copies(passes, set(again)).items():
+        copy = new_node(
+            node.type, f"gradient_tape/{node.name}/again", node.definition
+        )
+        copy.inputs = [made.get(tensor, tensor) for tensor in node.inputs]
+        passes.let_wait(copy, time)
+        for tensor in node.outputs:
+            twin = Tensor(copy, tensor.index, tensor.dtype, tensor.static)
+            copy.outputs.append(twin)
+            made[tensor] = twin
+        graph.nodes.append(copy)
+    for tensor, readers in passes.saved.items():
+        if tensor in made:
+            for reader in readers:
+                reader.inputs = [made.get(one, one) for one in reader.inputs]
+    for node in graph.nodes[: len(passes.position)]:
+        if passes.is_early(node):
+            passes.let_wait(node, passes.time(node))
+    graph.nodes = ordered(graph)

@@ -1,0 +1,433 @@
+"""Chooses which activations the backward pass computes again: `recompute=`.
+
+What is kept is freed in the order of what it costs per byte, as in Chen et al.
+(arXiv 1604.06174) and, for single tensors, Korthikanti et al. (arXiv
+2205.05198): first what elementwise operations compute again, then products.
+"""
+
+import collections
+import dataclasses
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from kerasmgpu.flops.operations import flops_of, has_rule
+from kerasmgpu.partitioner.rules.kinds import (
+    REPLICATED,
+    LocalSizes,
+    is_of_batch,
+    is_of_variable,
+)
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.step.graph import Node, Tensor
+from kerasmgpu.partitioner.step.recompute import Passes, copies, values_read
+from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.replica_arithmetic import checked_recompute
+
+_FLOPS_PER_BYTE = 64
+"""Operations of a product in the time in which an elementwise operation writes
+a byte: 64 on an H100 in 32 bits (TF32), 60 on an A100; more in 16 bits."""
+
+_FILLED = 0.95
+"""Part of the memory that a step may take by the estimate, which is up to 5 %
+lower than what `kerasmgpu memory` predicts."""
+
+_MOST_TRIED = 32
+"""Choices whose peaks are compared where none fits."""
+
+_SMALL = 1 / 32
+"""Rather than computed again, inputs of so small a part of a tensor are kept."""
+
+_HELD = {"Const", "Input"}
+"""Nodes whose outputs are in memory all the time."""
+
+_VIEWS = {"Bitcast", "EnsureShape", "ExpandDims", "Reshape", "Squeeze"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputation:
+    """Chooses the nodes that a step runs again.
+
+    Args:
+        policy: `"elementwise"`: all that needs no product; `"auto"`: as much as
+            it takes for the step to fit.
+        limit: Function that returns the bytes of a device that a step may take,
+            or `None` if unknown; for `"auto"`.
+    """
+
+    policy: str
+    limit: Callable[[], int | None]
+
+    def __call__(self, program: Program) -> set[str]:
+        """Returns the names of the nodes to run again, of a program's trace."""
+        choice = _Choice(program, self.policy == "elementwise")
+        if not choice.passes.saved:
+            return set()
+        if self.policy == "elementwise":
+            while choice.extend():
+                pass
+            return {node.name for node in choice.steps[-1]}
+        limit = self.limit()
+        if limit is None:
+            logging.warning(
+                "kerasmgpu: recompute='auto' recomputes nothing: the memory of "
+                "the device is not known. Give it, such as recompute='24GiB'."
+            )
+            return set()
+        again = choice.fitting(int(_FILLED * limit))
+        return {node.name for node in again}
+
+
+def recomputation_of(
+    recompute: str | None, limit: Callable[[], int | None] = lambda: None
+) -> Recomputation | None:
+    """Returns what the argument `recompute` of a strategy asks for.
+
+    Args:
+        recompute: See `MirroredStrategy`.
+        limit: See `Recomputation`.
+    """
+    asked = checked_recompute(recompute)
+    if isinstance(asked, int):
+        return Recomputation("auto", lambda: asked)
+    return None if asked is None else Recomputation(asked, limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Move:
+    """Buffers to free at once.
+
+    Attributes:
+        roots: Their tensors.
+        pivot: The result of a product to keep for it; `None` without one.
+    """
+
+    roots: tuple[Tensor, ...]
+    pivot: Tensor | None = None
+
+
+class _Choice:
+    """Moves activations, one after the other, to those that are recomputed.
+
+    Args:
+        program: The `Program` of a training step.
+        is_elementwise: Whether no product may be computed again.
+
+    Attributes:
+        passes: The `Passes` of its graph.
+        steps: List of sets of nodes to run again; each extends the one before.
+    """
+
+    def __init__(self, program: Program, is_elementwise: bool) -> None:
+        self._program = program
+        self._mesh = program.replicas.mesh
+        self._nodes = program.trace.graph.nodes
+        self.passes = Passes(program.trace.graph)
+        self._is_elementwise = is_elementwise
+        self._roots: dict[Tensor, Tensor] = {}
+        self._may = {node for node in self.passes.forward if self._can(node)}
+        self._again: set[Node] = set()
+        self._kept: dict[Tensor, set[Tensor]] = collections.defaultdict(set)
+        for tensor in self.passes.saved:
+            self._kept[self._root(tensor)].add(tensor)
+        self.steps: list[set[Node]] = [set()]
+        self._numbers = itertools.count()
+        self._queue: list[tuple[float, int, _Move]] = []
+        for root in self._kept:
+            self._push(_Move((root,)))
+        for move in self._around_products():
+            self._push(move)
+
+    def _push(self, move: "_Move") -> None:
+        cost = self._cost(move)
+        if cost is not None:
+            number = next(self._numbers)
+            heapq.heappush(self._queue, (cost, number, move))
+
+    def _around_products(self) -> Iterator["_Move"]:
+        """Yields moves that keep a product's result instead of others.
+
+        These are all that elementwise operations compute of it, as the four
+        tensors of a `gelu`.
+        """
+        readers = collections.defaultdict(list)
+        for node in self._nodes:
+            if node in self._may and not has_rule(node):
+                for tensor in node.inputs:
+                    readers[tensor] += node.outputs
+        for node in self._nodes:
+            if node not in self.passes.forward or not has_rule(node):
+                continue
+            made = node.outputs[0]
+            seen, waiting = {made: None}, [made]
+            while waiting:
+                for tensor in readers[waiting.pop()]:
+                    if tensor not in seen:
+                        seen[tensor] = None
+                        waiting.append(tensor)
+            roots = dict.fromkeys(map(self._root, seen))
+            found = [root for root in roots if root in self._kept]
+            if found and self._root(made) not in self._kept:
+                yield _Move(tuple(found), self._root(made))
+
+    # What is kept --------------------------------------------------------
+
+    def _root(self, tensor: Tensor) -> Tensor:
+        """Returns the tensor whose buffer a tensor shares."""
+        if tensor not in self._roots:
+            node = tensor.node
+            shares = node.type in _VIEWS or (
+                Trait.PASSES in record(node.type).traits
+                and len(node.inputs) == 1
+            )
+            root = self._root(node.inputs[0]) if shares else tensor
+            self._roots[tensor] = root
+        return self._roots[tensor]
+
+    def _order(self, tensor: Tensor) -> tuple[int, int]:
+        return self.passes.position.get(tensor.node, -1), tensor.index
+
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Returns the bytes of a replica's part of a tensor."""
+        if tensor.dtype.name in ("resource", "variant", "string"):
+            return 0
+        if (
+            tensor.node.type in _HELD
+            or Trait.READS in record(tensor.node.type).traits
+        ):
+            return 0
+        return self._part(tensor)
+
+    def _part(self, tensor: Tensor, total: int | None = None) -> int:
+        """Returns the bytes of a replica's part of a tensor of `total` bytes."""
+        if total is None:
+            total = self._program.cost.bytes_of(tensor)
+        for axis, plans in enumerate(self._program.plans):
+            kind = plans.kinds.get(tensor)
+            if is_of_batch(kind):
+                total = -(-total // self._mesh.size(axis))
+            elif is_of_variable(kind):
+                total = -(-total // self._mesh.num_devices(axis))
+        return total
+
+    def _can(self, node: Node) -> bool:
+        """Whether a node can run again without communication or state."""
+        if node.is_stateful or node.bodies or node.controls or not node.inputs:
+            return False
+        if any(t.shape is None or t.dtype.size == 0 for t in node.outputs):
+            return False
+        # What has no rows is small, or a sum of the replicas' rows.
+        rows = not self._mesh.divides_rows
+        for plans in self._program.plans:
+            plan = plans.nodes.get(node)
+            if plan is None or not plan.rule or plan.sliced:
+                return False
+            for tensor, want in zip(node.inputs, plan.wants):
+                kind = plans.kinds.get(tensor)
+                # The backward pass gathers a layer's weights in any case.
+                is_gathered = (
+                    want == REPLICATED
+                    and is_of_variable(kind)
+                    and Trait.READS in record(tensor.node.type).traits
+                )
+                is_here = kind == want or isinstance(want, LocalSizes)
+                if not is_here and not is_gathered:
+                    return False
+            rows = rows or any(
+                is_of_batch(plans.kinds.get(t)) for t in node.outputs
+            )
+        return rows
+
+    # What it costs -------------------------------------------------------
+
+    def _time(self, node: Node) -> float:
+        """Returns the time of a node, in bytes written in the same time."""
+        written = float(sum(map(self.bytes_of, node.outputs)))
+        flops = flops_of(node) if has_rule(node) else None
+        if flops is None:
+            return written
+        share = 1
+        for axis, plans in enumerate(self._program.plans):
+            if plans.nodes[node].is_local:
+                share *= self._mesh.size(axis)
+        value = self._program.cost.value_of(flops) / share
+        return written + value / _FLOPS_PER_BYTE
+
+    def _closure(self, move: "_Move") -> tuple[set[Node], list[Tensor]] | None:
+        """Returns the nodes that compute what is freed, and what they read.
+
+        `None` if they can't run again.
+        """
+        roots = [root for root in move.roots if root in self._kept]
+        small = sum(map(self.bytes_of, roots)) * _SMALL
+        is_cheap = self._is_elementwise or move.pivot is not None
+        nodes: set[Node] = set()
+        reads: set[Tensor] = set()
+        waiting = [t.node for root in roots for t in self._kept[root]]
+        while waiting:
+            node = waiting.pop()
+            if node in nodes:
+                continue
+            if node not in self._may or (is_cheap and has_rule(node)):
+                return None
+            nodes.add(node)
+            for tensor in node.inputs:
+                own = self._root(tensor)
+                is_read = own is move.pivot or not (
+                    own in roots or tensor.node in self._again
+                )
+                if is_read and (
+                    own is move.pivot
+                    or own in self._kept
+                    or tensor.node not in self._may
+                    or self.bytes_of(own) <= small
+                ):
+                    reads.add(tensor)
+                else:
+                    waiting.append(tensor.node)
+        return nodes, sorted(reads, key=self._order)
+
+    def _cost(self, move: "_Move") -> float | None:
+        """Returns the time per byte freed; `None` if nothing can be freed."""
+        roots = [root for root in move.roots if root in self._kept]
+        freed = sum(map(self.bytes_of, roots))
+        if not freed or not all(map(self._is_late, roots)):
+            return None
+        closure = self._closure(move)
+        if closure is None:
+            return None
+        nodes, reads = closure
+        added = {self._root(tensor) for tensor in reads} - self._kept.keys()
+        freed -= sum(map(self.bytes_of, added))
+        return sum(map(self._time, nodes)) / freed if freed > 0 else None
+
+    def _is_late(self, root: Tensor) -> bool:
+        """Whether a gradient comes before all uses in the backward pass."""
+        return all(
+            self.passes.before(self.passes.due(reader)) is not None
+            for tensor in self._kept[root]
+            for reader in self.passes.saved.get(tensor, ())
+        )
+
+    def extend(self) -> bool:
+        """Adds a step; returns whether there was anything left to free."""
+        while self._queue:
+            before, number, move = heapq.heappop(self._queue)
+            cost, closure = self._cost(move), self._closure(move)
+            if cost is None or closure is None:
+                continue
+            if self._queue and cost > max(before, self._queue[0][0]):
+                heapq.heappush(self._queue, (cost, number, move))
+                continue
+            nodes, reads = closure
+            self._again |= nodes
+            for root in move.roots:
+                self._kept.pop(root, None)
+            roots = dict.fromkeys(map(self._root, reads))
+            new = [root for root in roots if root not in self._kept]
+            for tensor in reads:
+                self._kept[self._root(tensor)].add(tensor)
+            for root in new:
+                self._push(_Move((root,)))
+            self.steps.append(set(self._again))
+            return True
+        return False
+
+    # Peaks ---------------------------------------------------------------
+
+    def fitting(self, limit: int) -> set[Node]:
+        """Returns the least to run again with which a step takes `limit` bytes.
+
+        If nothing does, what takes least; then logs a warning.
+        """
+        every = max(1, len(self._queue) // _MOST_TRIED)
+        peaks = {0: self.peak(())}
+        while min(peaks.values()) > limit:
+            before = len(self.steps)
+            while len(self.steps) < before + every and self.extend():
+                pass
+            if len(self.steps) == before:
+                break
+            peaks[len(self.steps) - 1] = self.peak(self.steps[-1])
+        best = min(peaks, key=peaks.__getitem__)
+        if peaks[best] > limit:
+            logging.warning(
+                "kerasmgpu: recompute='auto' frees what it can, and the step "
+                "may take %.1f MiB, of %.1f MiB.",
+                peaks[best] / 2**20,
+                limit / 2**20,
+            )
+            return self.steps[best]
+        low = max((n for n in peaks if n < best), default=best)
+        while best - low > 1:
+            middle = (low + best) // 2
+            if self.peak(self.steps[middle]) <= limit:
+                best = middle
+            else:
+                low = middle
+        return self.steps[best]
+
+    def peak(self, again: Collection[Node]) -> int:
+        """Estimates the bytes of a replica at the peak of a step.
+
+        Args:
+            again: Nodes that run again.
+        """
+        passes, late = self.passes, copies(self.passes, again)
+        runs = [(passes.time(node), node, False) for node in self._nodes]
+        runs += [(time, node, True) for node, time in late.items()]
+        runs.sort(key=lambda run: run[0])
+        # Buffers are named by their tensor, and whether a copy has made them.
+        last: dict[tuple[Tensor, bool], int] = {}
+        reads: list[set[tuple[Tensor, bool]]] = []
+        for number, (_, node, is_copy) in enumerate(runs):
+            is_late = is_copy or node not in passes.forward
+            own = {
+                (root, is_late and {t.node, root.node} <= late.keys())
+                for t in values_read(node)
+                for root in [self._root(t)]
+            }
+            own |= {
+                (root, is_copy and root.node in late)
+                for root in map(self._root, node.outputs)
+            }
+            reads.append(own)
+            last.update(dict.fromkeys(own, number))
+        alive = most = 0
+        for number, (_, node, _) in enumerate(runs):
+            made = sum(
+                self.bytes_of(t) for t in node.outputs if self._root(t) is t
+            )
+            freed = sum(
+                self.bytes_of(t)
+                for t, _ in (
+                    one for one in reads[number] if last[one] == number
+                )
+            )
+            in_place = Trait.ELEMENTWISE in record(node.type).traits
+            alive += made
+            most = max(most, alive - (min(made, freed) if in_place else 0))
+            alive -= freed
+        return self._state() + most
+
+    def _state(self) -> int:
+        """Returns the bytes of a replica's variables and of its batch."""
+        total = sum(map(self._part, self._program.trace.leaves))
+        for tensor, outer in self._program.trace.captured:
+            described = getattr(
+                getattr(outer, "tensor", outer), "_handle_data", None
+            )
+            if tensor.dtype.name != "resource" or tensor.element is None:
+                continue
+            if described is None or not described.is_set:
+                continue
+            dtype = tf.as_dtype(described.shape_and_type[0].dtype)
+            total += self._part(
+                tensor,
+                math.prod(one or 0 for one in tensor.element) * dtype.size,
+            )
+        return total
