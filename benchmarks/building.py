@@ -117,6 +117,7 @@ def in_job(arguments):
     from kerasmgpu.job import workers
     from kerasmgpu.memory import traced_step
     from kerasmgpu.memory.building import building_bytes
+    from kerasmgpu.memory.state_bytes import Setting
 
     folder = arguments.folder
     strategy = kerasmgpu.strategy(shard=arguments.shard)
@@ -141,9 +142,13 @@ def in_job(arguments):
         model = network(arguments.layers, arguments.units)
 
     records = [record for _, record in traced_step._records(model)]
-    found = building_bytes(
-        records, arguments.shard, strategy.num_workers, on_cpus=True
+    workers_of_one = Setting(
+        strategy.num_workers,
+        arguments.shard,
+        num_workers=strategy.num_workers,
+        device_type="CPU",
     )
+    found = building_bytes(records, workers_of_one)
     predicted = {"build": found.built}
     predicted |= dict.fromkeys(("load_weights", "load_model"), found.loaded)
 

@@ -8,14 +8,7 @@ before, and what making one part takes.
 import dataclasses
 from collections.abc import Sequence
 
-from kerasmgpu.memory.state_bytes import (
-    Layouts,
-    VariableRecord,
-    axes_to_shard,
-    is_on_host,
-    part_bytes,
-)
-from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
+from kerasmgpu.memory.state_bytes import Setting, VariableRecord
 
 PIECE_BYTES = 4 << 20
 """Bytes that are drawn at a time; a test compares it with what draws."""
@@ -43,47 +36,35 @@ class BuildingBytes:
 
 
 def building_bytes(
-    variables: Sequence[VariableRecord],
-    shard: str | Layouts,
-    num_replicas: int,
-    copies: int = 1,
-    on_cpus: bool = False,
-    min_shard_bytes: int = MIN_SHARD_BYTES,
-    groups: int = 1,
+    variables: Sequence[VariableRecord], setting: Setting
 ) -> BuildingBytes:
     """Returns the bytes at the peaks while a model is built and loaded.
 
     Args:
         variables: Sequence of `VariableRecord`, in the order of their creation.
-        shard: See `state_bytes`.
-        num_replicas: Integer.
-        copies: Integer, replicas that share a memory.
-        on_cpus: Boolean, whether the host's memory is that of the replicas.
-        min_shard_bytes: Integer, bytes from which on a variable is sharded.
-        groups: See `state_bytes`.
+        setting: `Setting`.
 
     Example:
 
     >>> kernel = VariableRecord("kernel", (1000, 10), 4, "weight", initial="drawn")
-    >>> building_bytes([kernel], "weights", num_replicas=4).built
+    >>> building_bytes([kernel], Setting(4, "weights")).built
     30000
     """
     held = built = on_replica = host = 0
     for one in variables:
-        how = one, shard, num_replicas, min_shard_bytes, groups
-        axes, part = axes_to_shard(*how), part_bytes(*how)
-        if is_on_host(*how) and not on_cpus:
+        axes, part = setting.axes_to_shard(one), setting.part_bytes(one)
+        if setting.is_on_host(one) and not setting.shares_memory:
             continue
         divided = [axis for axis in axes if axis is not None]
         # Copies share the memory of one tensor until they are first updated.
-        held += copies * part if divided else part
+        held += setting.copies * part if divided else part
         built = max(built, held + _making(one, part, divided))
         # The part that is read is beside the one that it replaces. Pages of the
         # file are mapped: of rows only their own.
         on_replica = max(on_replica, part)
         pages = part if divided in ([], [0]) else one.num_bytes
         host = max(host, part + pages)
-    if on_cpus:
+    if setting.shares_memory:
         return BuildingBytes(built, held + host, 0)
     return BuildingBytes(built, held + on_replica, host)
 

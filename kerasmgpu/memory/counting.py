@@ -3,10 +3,14 @@
 It is a child process, so that no parent imports TensorFlow.
 """
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.commands import child_processes, tracing_process, user_errors
 from kerasmgpu.errors import InputError
+from kerasmgpu.memory.state_bytes import Setting, state_bytes
+from kerasmgpu.replica_arithmetic import groups_of, require_rows
 
 MOST_PARTS = 16
 """Most micro-batches that are tried: a step of more takes long to write."""
@@ -75,33 +79,53 @@ def settings(
         shard: One of `state_bytes.SHARDS`, or a `keras.distribution`'s
             `Distribution` of so many devices, or its `Layouts`.
     """
-    from kerasmgpu.replica_arithmetic import require_rows
-    from kerasmgpu.strategies.layouts import layouts_of
+    from kerasmgpu.strategies.layouts import check_micro_batches, layouts_of
 
     if job.get("offload") and shard != "none":
         step = step.offloading
     num_workers = -(
         -num_replicas // (job["replicas_per_worker"] or num_replicas)
     )
-    shares, may_split = num_replicas, True
+    division, shares, groups = shard, num_replicas, 1
     if not isinstance(shard, str):
-        layouts = layouts_of(shard, num_workers)
-        may_split, shares = layouts.divides_rows, layouts.num_row_shares
+        division = layouts_of(shard, num_workers)
+        shares = division.num_row_shares
+    elif shard in ("optimizer", "weights"):
+        groups = groups_of(num_replicas, job.get("shard_over"))
     rows = step.rows
     if job["batch_size_per_replica"] is not None:
         rows = job["batch_size_per_replica"] * shares
+    setting = Setting(
+        num_replicas,
+        division,
+        rows=rows,
+        num_workers=num_workers,
+        device_type=job["device_type"],
+        groups=groups,
+        recompute=job.get("recompute"),
+        limit=job["usable"],
+    )
 
     def row(micro_batches: int) -> dict[str, Any]:
         require_rows(micro_batches, rows)
-        return _row(
-            step, job, num_replicas, num_workers, shard, micro_batches, rows
-        )
+        if not isinstance(shard, str):
+            check_micro_batches(division, micro_batches)
+        in_parts = dataclasses.replace(setting, micro_batches=micro_batches)
+        return _row(step, job, shard, in_parts)
 
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
+    most = min(-(-rows // shares), MOST_PARTS) if setting.divides_rows else 1
+    return [_fewest_that_fit(row, most)]
+
+
+def _fewest_that_fit(
+    row: Callable[[int], dict[str, Any]], most: int
+) -> dict[str, Any]:
+    """Returns the row of the fewest micro-batches that fit; see `settings`."""
     best = whole = row(1)
-    number, most = 2, min(-(-rows // shares), MOST_PARTS)
-    while may_split and best["fits"] is False and number // 2 < most:
+    number = 2
+    while best["fits"] is False and number // 2 < most:
         other = row(min(number, most))
         saved = best["total"] - other["total"]
         if other["fits"] or saved > 0:
@@ -109,63 +133,33 @@ def settings(
         if saved < LEAST_SAVED * other["total"]:
             break
         number *= 2
-    return [{**best, "whole_total": whole["total"]}]
+    return {**best, "whole_total": whole["total"]}
 
 
 def _row(
-    step: Any,
-    job: dict[str, Any],
-    num_replicas: int,
-    num_workers: int,
-    shard: Any,
-    micro_batches: int,
-    rows: int,
+    step: Any, job: dict[str, Any], shard: Any, setting: Setting
 ) -> dict[str, Any]:
     """Returns the report's row of one setting; see `settings`."""
     from kerasmgpu.memory.building import building_bytes
-    from kerasmgpu.memory.state_bytes import state_bytes
     from kerasmgpu.memory.step_memory import step_peak
-    from kerasmgpu.replica_arithmetic import groups_of
-    from kerasmgpu.strategies.layouts import layouts_of, mesh_of
+    from kerasmgpu.strategies.layouts import mesh_of
 
-    name, mesh, division = shard, None, shard
+    num_replicas, groups = setting.num_replicas, setting.groups
+    name, mesh = shard, None
     if not isinstance(shard, str):
         name, mesh = "layout", mesh_of(shard)
-        division = layouts_of(shard, num_workers, micro_batches)
     tracing_process.tell(
         job,
         f"writing the step for replicas={num_replicas}, shard={name}, "
-        f"micro_batches={micro_batches} …",
+        f"micro_batches={setting.micro_batches} …",
     )
-    groups = 1
-    if shard in ("optimizer", "weights"):
-        groups = groups_of(num_replicas, job.get("shard_over"))
-    state = state_bytes(step.variables, division, num_replicas, groups=groups)
+    state = state_bytes(step.variables, setting)
+    peak = step_peak(step, setting)
     # Replicas on CPUs have one memory, that of their worker.
-    is_shared = job["device_type"] == "CPU"
-    copies = num_replicas // num_workers if is_shared else 1
-    peak = step_peak(
-        step,
-        num_replicas,
-        division,
-        micro_batches,
-        rows,
-        num_workers,
-        job["device_type"],
-        groups=groups,
-        recompute=job.get("recompute"),
-        limit=job["usable"] and job["usable"] // copies,
-    )
-    slots = state.slots + (state.host if is_shared else 0)
+    slots = state.slots + (state.host if setting.shares_memory else 0)
+    copies = setting.copies
     total = copies * (state.weights + slots + state.other) + peak.total
-    building = building_bytes(
-        step.variables,
-        division,
-        num_replicas,
-        copies,
-        is_shared,
-        groups=groups,
-    )
+    building = building_bytes(step.variables, setting)
     most = max(total, building.built, building.loaded)
     return {
         "replicas": num_replicas,
@@ -173,7 +167,7 @@ def _row(
         "shard_over": num_replicas // groups if groups > 1 else None,
         "offload": "optimizer" if state.host else None,
         "mesh": mesh,
-        "micro_batches": micro_batches,
+        "micro_batches": setting.micro_batches,
         "weights": copies * state.weights,
         "gathered": peak.gathered,
         "slots": copies * slots,

@@ -14,6 +14,7 @@ from kerasmgpu.flops.step_flops import layer_of
 from kerasmgpu.memory import counting
 from kerasmgpu.memory.memory_prediction import PARTS
 from kerasmgpu.memory.memory_report import size
+from kerasmgpu.memory.state_bytes import Setting
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import TracedStep, with_variables
 from kerasmgpu.partitioner.lowering.replicas import Replicas
@@ -229,16 +230,16 @@ def _layers(
     num_workers = replicas // job["replicas_per_worker"]
     if not isinstance(shard, str):
         shard = layouts_of(shard, num_workers, parts)
-    scopes = step_peak(
-        step.offloading if strategy.offload else step,
+    setting = Setting(
         replicas,
         shard,
         parts,
         num_workers=num_workers,
         device_type=job["device_type"],
         groups=strategy.replicas.mesh.groups,
-    ).scopes
-    for scope, num_bytes in scopes.items():
+    )
+    peak = step_peak(step.offloading if strategy.offload else step, setting)
+    for scope, num_bytes in peak.scopes.items():
         path = layer_of(f"{scope}/", paths).strip("/") or "the step itself"
         layers[path.removeprefix(f"{model.name}/")] += num_bytes
     largest = layers.most_common(_MOST_LAYERS)

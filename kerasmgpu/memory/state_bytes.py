@@ -7,8 +7,9 @@
 * `"weights"`: weights, too; they are gathered where a layer needs them;
 * `"embeddings"`: tables of `Embedding` layers and their slots only.
 
-Instead of one of them, functions take the `Layouts` of a `keras.distribution`:
-variables are divided along each axis of its mesh as their layouts say.
+Instead of one of them, a `Setting` takes the `Layouts` of a
+`keras.distribution`: variables are divided along each axis of its mesh as their
+layouts say.
 """
 
 import dataclasses
@@ -93,126 +94,138 @@ class StateBytes:
         return self.weights + self.slots + self.other
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The settings with which a step runs.
+
+    Attributes:
+        num_replicas: Integer, replicas of all workers.
+        shard: One of `SHARDS`, or `Layouts`.
+        micro_batches: Integer, parts in which a replica runs its rows.
+        rows: Integer, rows of a global batch. Default: those of the trace.
+        num_workers: Integer, processes of the job.
+        device_type: `"GPU"` or `"CPU"`. Replicas of a process share the memory
+            of CPUs.
+        min_shard_bytes: Integer, bytes from which on a variable is sharded.
+        groups: Integer, groups of replicas that each have all variables; see
+            `shard_over` of `MirroredStrategy`.
+        recompute: String or `None`, see `MirroredStrategy`.
+        limit: Integer, bytes of a memory for `recompute="auto"`, or `None`.
+    """
+
+    num_replicas: int = 1
+    shard: str | Layouts = "none"
+    micro_batches: int = 1
+    rows: int | None = None
+    num_workers: int = 1
+    device_type: str = "GPU"
+    min_shard_bytes: int = MIN_SHARD_BYTES
+    groups: int = 1
+    recompute: str | None = None
+    limit: int | None = None
+
+    @property
+    def num_local(self) -> int:
+        """Number of replicas of each worker."""
+        return self.num_replicas // self.num_workers
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether a worker's replicas share one memory."""
+        return self.device_type == "CPU"
+
+    @property
+    def copies(self) -> int:
+        """Number of replicas that share a memory."""
+        return self.num_local if self.shares_memory else 1
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """See `Mesh`."""
+        return () if isinstance(self.shard, str) else self.shard.axes
+
+    @property
+    def divides_rows(self) -> bool:
+        """See `Mesh`."""
+        return isinstance(self.shard, str) or self.shard.divides_rows
+
+    def axes_to_shard(self, variable: VariableRecord) -> tuple[int | None, ...]:
+        """Returns a variable's axis that each mesh axis divides; empty if whole.
+
+        Of `SHARDS`, whole are those that `shard` leaves whole, those of less
+        than `min_shard_bytes`, those without an axis as long as the number of
+        replicas, and all if there is one replica, but for those that `offloads`.
+        """
+        if not isinstance(self.shard, str):
+            is_divided = self.shard.divides_variables
+            return is_divided and self.shard.axes_of(variable.spec) or ()
+        is_sharded = {
+            "none": False,
+            "optimizer": variable.kind == "slot",
+            "weights": variable.kind in ("slot", "weight"),
+            "embeddings": variable.is_embedding,
+        }[self.shard]
+        if (
+            not is_sharded
+            or self.num_replicas == 1
+            and not variable.offloads
+            or variable.num_bytes < self.min_shard_bytes
+        ):
+            return ()
+        groups = self.groups
+        if variable.is_embedding and self.shard != "optimizer":
+            groups = (
+                1  # Tables, and their slots with them, are of all replicas.
+            )
+        axis = replica_arithmetic.shard_axis(
+            variable.shape, self.num_replicas // groups, variable.is_embedding
+        )
+        if axis is None:
+            return ()
+        return (axis,) if groups == 1 else (None, axis)
+
+    def part_bytes(self, variable: VariableRecord) -> int:
+        """Returns a variable's bytes on the replica that holds most of it.
+
+        Parts differ by at most one element of the axis that is divided.
+        """
+        axes, sizes = self.axes_to_shard(variable), self.axes
+        if len(axes) > 1 and not sizes:
+            sizes = self.groups, self.num_replicas // self.groups
+        shape = list(variable.shape)
+        for axis, size in zip(axes, sizes or (self.num_replicas,)):
+            if axis is not None:
+                shape[axis] = -(-shape[axis] // size)
+        return math.prod(shape) * variable.bytes_per_element
+
+    def is_on_host(self, variable: VariableRecord) -> bool:
+        """Whether a variable is in host memory."""
+        return variable.offloads and bool(self.axes_to_shard(variable))
+
+
 def state_bytes(
-    variables: Sequence[VariableRecord],
-    shard: str | Layouts,
-    num_replicas: int,
-    min_shard_bytes: int = MIN_SHARD_BYTES,
-    groups: int = 1,
+    variables: Sequence[VariableRecord], setting: Setting
 ) -> StateBytes:
     """Returns the bytes of variables on the replica that holds most.
 
     Args:
         variables: Sequence of `VariableRecord`, in the order of the layers.
-        shard: One of `SHARDS`, or `Layouts`.
-        num_replicas: Integer of at least 1.
-        min_shard_bytes: Integer, bytes from which on a variable is sharded.
-        groups: Integer, groups of replicas that each have all variables; see
-            `shard_over` of `MirroredStrategy`.
-
-    Returns:
-        `StateBytes`.
+        setting: `Setting`.
 
     Raises:
-        InputError: If an argument is invalid.
+        InputError: If the setting is invalid.
 
     Example:
 
     >>> kernel = VariableRecord("dense/kernel", (1000, 10), 4, "weight")
-    >>> state_bytes([kernel], "weights", num_replicas=3).weights
+    >>> state_bytes([kernel], Setting(3, "weights")).weights
     13360
     """
-    if isinstance(shard, str):
-        checked_choice(shard, "shard", SHARDS)
-    checked_integer(num_replicas, "num_replicas", 1)
+    if isinstance(setting.shard, str):
+        checked_choice(setting.shard, "shard", SHARDS)
+    checked_integer(setting.num_replicas, "num_replicas", 1)
     held = {"weight": 0, "slot": 0, "other": 0, "host": 0}
-    for variable in variables:
-        how = variable, shard, num_replicas, min_shard_bytes, groups
-        held["host" if is_on_host(*how) else variable.kind] += part_bytes(*how)
+    for one in variables:
+        kind = "host" if setting.is_on_host(one) else one.kind
+        held[kind] += setting.part_bytes(one)
     return StateBytes(held["weight"], held["slot"], held["other"], held["host"])
-
-
-def is_on_host(
-    variable: VariableRecord,
-    shard: str | Layouts,
-    num_replicas: int,
-    min_shard_bytes: int = MIN_SHARD_BYTES,
-    groups: int = 1,
-) -> bool:
-    """Whether a variable is in host memory; arguments as for `part_bytes`."""
-    how = variable, shard, num_replicas, min_shard_bytes, groups
-    return variable.offloads and bool(axes_to_shard(*how))
-
-
-def part_bytes(
-    variable: VariableRecord,
-    shard: str | Layouts,
-    num_replicas: int,
-    min_shard_bytes: int = MIN_SHARD_BYTES,
-    groups: int = 1,
-) -> int:
-    """Returns a variable's bytes on the replica that holds most of it.
-
-    Parts differ by at most one element of the axis that is divided.
-
-    Args:
-        variable: `VariableRecord`.
-        shard: One of `SHARDS`, or `Layouts`.
-        num_replicas: Integer.
-        min_shard_bytes: Integer, bytes from which on a variable is sharded.
-        groups: See `state_bytes`.
-    """
-    axes = axes_to_shard(variable, shard, num_replicas, min_shard_bytes, groups)
-    sizes = () if isinstance(shard, str) else shard.axes
-    if len(axes) > 1 and not sizes:
-        sizes = groups, num_replicas // groups
-    shape = list(variable.shape)
-    for axis, size in zip(axes, sizes or (num_replicas,)):
-        if axis is not None:
-            shape[axis] = -(-shape[axis] // size)
-    return math.prod(shape) * variable.bytes_per_element
-
-
-def axes_to_shard(
-    variable: VariableRecord,
-    shard: str | Layouts,
-    num_replicas: int,
-    min_shard_bytes: int = MIN_SHARD_BYTES,
-    groups: int = 1,
-) -> tuple[int | None, ...]:
-    """Returns a variable's axis that each mesh axis divides; empty if whole.
-
-    Of `SHARDS`, whole are those that `shard` leaves whole, those of less than
-    `min_shard_bytes`, those without an axis as long as the number of replicas,
-    and all if there is one replica, but for those that `offloads`.
-
-    Args:
-        variable: `VariableRecord`.
-        shard: One of `SHARDS`, or `Layouts`.
-        num_replicas: Integer.
-        min_shard_bytes: Integer, bytes from which on a variable is sharded.
-        groups: See `state_bytes`.
-    """
-    if not isinstance(shard, str):
-        return shard.divides_variables and shard.axes_of(variable.spec) or ()
-    is_sharded = {
-        "none": False,
-        "optimizer": variable.kind == "slot",
-        "weights": variable.kind in ("slot", "weight"),
-        "embeddings": variable.is_embedding,
-    }[shard]
-    if (
-        not is_sharded
-        or num_replicas == 1
-        and not variable.offloads
-        or variable.num_bytes < min_shard_bytes
-    ):
-        return ()
-    if variable.is_embedding and shard != "optimizer":
-        groups = 1  # Tables, and their slots with them, are of all replicas.
-    axis = replica_arithmetic.shard_axis(
-        variable.shape, num_replicas // groups, variable.is_embedding
-    )
-    if axis is None:
-        return ()
-    return (axis,) if groups == 1 else (None, axis)

@@ -6,7 +6,7 @@ import dataclasses
 import tensorflow as tf
 
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer
-from kerasmgpu.memory.state_bytes import Layouts
+from kerasmgpu.memory.state_bytes import Setting
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.walk import Walk
 from kerasmgpu.memory.written_step import (
@@ -16,12 +16,10 @@ from kerasmgpu.memory.written_step import (
     GATHERED,
     GRADIENTS,
     WORKSPACE,
-    Setting,
     WrittenStep,
 )
 from kerasmgpu.partitioner.runtime.imagined import ImaginedHandle
 from kerasmgpu.partitioner.step.places import HOST
-from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
 _VARIABLES = "variables"
 
@@ -69,49 +67,11 @@ class StepPeak:
         )
 
 
-def step_peak(
-    step: TracedStep,
-    num_replicas: int = 1,
-    shard: str | Layouts = "none",
-    micro_batches: int = 1,
-    rows: int | None = None,
-    num_workers: int = 1,
-    device_type: str = "GPU",
-    min_shard_bytes: int = MIN_SHARD_BYTES,
-    groups: int = 1,
-    recompute: str | None = None,
-    limit: int | None = None,
-) -> StepPeak:
+def step_peak(step: TracedStep, setting: Setting) -> StepPeak:
     """Predicts the peak of a step by walking through the program that runs.
 
-    Args:
-        step: `TracedStep`.
-        num_replicas: Integer.
-        shard: One of `state_bytes.SHARDS`, or `Layouts`.
-        micro_batches: Integer, parts in which a replica runs its rows.
-        rows: Integer, rows of the global batch. Default: the step's.
-        num_workers: Integer, processes that the replicas are divided over.
-        device_type: `"GPU"`, or `"CPU"`, whose memory a worker's replicas share.
-        min_shard_bytes: Integer, bytes from which on a variable is sharded.
-        groups: Integer, see `state_bytes.state_bytes`.
-        recompute: String or `None`, see `MirroredStrategy`.
-        limit: Integer, bytes of a replica for `recompute="auto"`, or `None`.
-
-    Returns:
-        `StepPeak` of the first worker's device that needs most.
+    Returns that of the first worker's device that needs most.
     """
-    setting = Setting(
-        num_replicas,
-        shard,
-        micro_batches,
-        step.rows if rows is None else rows,
-        num_workers,
-        device_type,
-        min_shard_bytes,
-        groups,
-        recompute,
-        limit,
-    )
     written = WrittenStep(step, setting)
     ledgers: dict[str, Ledger] = collections.defaultdict(Ledger)
     given: list[Buffer] = []

@@ -1,6 +1,5 @@
 """Writes a step for any number of replicas, which needn't exist."""
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,12 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.memory import kernels
-from kerasmgpu.memory.state_bytes import (
-    Layouts,
-    VariableRecord,
-    axes_to_shard,
-    is_on_host,
-)
+from kerasmgpu.memory.state_bytes import Setting, VariableRecord
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
 from kerasmgpu.memory.written_function import (
@@ -55,66 +49,6 @@ ACTIVATIONS, BATCH, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
 """Categories of the bytes that are alive at the peak."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """The settings with which a step runs.
-
-    Attributes:
-        num_replicas: Integer, replicas of all workers.
-        shard: One of `state_bytes.SHARDS`, or `Layouts`.
-        micro_batches: Integer, parts in which a replica runs its rows.
-        rows: Integer, rows of a global batch.
-        num_workers: Integer, processes of the job.
-        device_type: `"GPU"` or `"CPU"`. Replicas of a process share the memory
-            of CPUs.
-        min_shard_bytes: Integer, bytes from which on a variable is sharded.
-        groups: Integer, see `state_bytes.state_bytes`.
-        recompute: String or `None`, see `MirroredStrategy`.
-        limit: Integer, bytes of a replica for `recompute="auto"`, or `None`.
-    """
-
-    num_replicas: int
-    shard: str | Layouts
-    micro_batches: int
-    rows: int
-    num_workers: int
-    device_type: str
-    min_shard_bytes: int
-    groups: int = 1
-    recompute: str | None = None
-    limit: int | None = None
-
-    @property
-    def division(self) -> tuple[str | Layouts, int, int, int]:
-        """Arguments of `state_bytes.axes_to_shard` after the variable."""
-        return (
-            self.shard,
-            self.num_replicas,
-            self.min_shard_bytes,
-            self.groups,
-        )
-
-    @property
-    def num_local(self) -> int:
-        """Number of replicas of each worker."""
-        return self.num_replicas // self.num_workers
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether a worker's replicas share one memory."""
-        return self.device_type == "CPU"
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """See `Mesh`."""
-        return () if isinstance(self.shard, str) else self.shard.axes
-
-    @property
-    def divides_rows(self) -> bool:
-        """See `Mesh`."""
-        return isinstance(self.shard, str) or self.shard.divides_rows
-
-
 class WrittenStep:
     """Writes a step, and its functions, as the first worker would run them.
 
@@ -136,14 +70,13 @@ class WrittenStep:
     def __init__(self, step: TracedStep, setting: Setting) -> None:
         self._traced = step
         self._setting = setting
+        rows = setting.rows or step.rows
         self.jit_compile = step.jit_compile
         trace = step.program.trace.imagined(self._axes_of, self._is_offloaded)
         devices = self._replicas()
         self._mesh = devices.mesh
         replicas = devices.split(setting.micro_batches)
-        shapes = [
-            (setting.rows, *shape[1:]) if shape else () for shape in step.shapes
-        ]
+        shapes = [(rows, *shape[1:]) if shape else () for shape in step.shapes]
         in_shares = (False,) * len(shapes)
         is_split = setting.divides_rows and not setting.axes
         if is_split and not setting.shares_memory and not trace.sparse:
@@ -160,7 +93,8 @@ class WrittenStep:
             return Program(trace, replicas, in_shares, first_batch=shapes)
 
         self._program = planned(trace)
-        again = recomputation_of(setting.recompute, lambda: setting.limit)
+        limit = setting.limit and setting.limit // setting.copies
+        again = recomputation_of(setting.recompute, lambda: limit)
         if again is not None and (names := again(self._program)):
             trace = trace.running_again(names)
             self._program = planned(trace)
@@ -181,7 +115,7 @@ class WrittenStep:
             for place in range(width) if is_share else [HOST]:
                 own = shape
                 if is_share:
-                    bounds = bounds_of(setting.rows, setting.num_replicas)
+                    bounds = bounds_of(rows, setting.num_replicas)
                     own = (bounds[place + 1] - bounds[place], *shape[1:])
                 self.arguments.append((place, Static(leaf.dtype, own)))
         for handle, _ in build.captures.values():
@@ -208,14 +142,12 @@ class WrittenStep:
     def _axes_of(self, outer: Any) -> AxesToShard:
         """Returns a captured variable's sharded axes; empty if it is whole."""
         known = self._record_of(outer)
-        if known is None:
-            return ()
-        return axes_to_shard(known, *self._setting.division)
+        return () if known is None else self._setting.axes_to_shard(known)
 
     def _is_offloaded(self, outer: Any) -> bool:
         """Whether a captured variable is in host memory."""
         known = self._record_of(outer)
-        return known is not None and is_on_host(known, *self._setting.division)
+        return known is not None and self._setting.is_on_host(known)
 
     def _record_of(self, outer: Any) -> VariableRecord | None:
         """Returns the record of a captured variable; `None` for no variable."""

@@ -17,6 +17,7 @@ import keras
 
 import kerasmgpu
 from kerasmgpu.memory.building import building_bytes
+from kerasmgpu.memory.state_bytes import Setting
 from kerasmgpu.memory.traced_step import _records
 from tests.workers.memory_program import mebibytes
 
@@ -60,7 +61,9 @@ def main(file, *shards):
         model.save_weights(file)
         _, loaded = growth.peak(model.load_weights, file)
         records = [one for _, one in _records(model)]
-        predicted = building_bytes(records, shard, _DEVICES, _DEVICES, True)
+        predicted = building_bytes(
+            records, Setting(_DEVICES, shard, device_type="CPU")
+        )
         print(f"built {predicted.built / 2**20:.1f} {built:.1f}")
         print(f"loaded {predicted.loaded / 2**20:.1f} {loaded:.1f}", flush=True)
         del model, records

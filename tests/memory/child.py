@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.engine import devices
-from kerasmgpu.memory.state_bytes import state_bytes
+from kerasmgpu.memory.state_bytes import Setting, state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
 from tests.memory import allocator, measuring_processes
@@ -53,19 +53,19 @@ def measured(program, on_host, recompute):
     step = step.offloading if on_host else step
 
     def prediction(rows):
-        return step_peak(
-            step,
+        setting = Setting(
             shard=shard,
             rows=rows,
             device_type=device_type,
             recompute=recompute,
         )
+        return step_peak(step, setting)
 
     rows, predicted = 32, prediction(32)
     while predicted.total < _WANTED and rows < _MOST_ROWS:
         rows *= 2
         predicted = prediction(rows)
-    state = state_bytes(step.variables, shard, 1)
+    state = state_bytes(step.variables, Setting(1, shard))
     types = {node.type for node in step.program.trace.graph.nodes}
     one = kerasmgpu.MirroredStrategy(
         [device], shard=shard, offload=offload, recompute=recompute

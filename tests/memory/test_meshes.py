@@ -8,7 +8,7 @@ import kerasmgpu
 from kerasmgpu.commands import child_processes, flops_command
 from kerasmgpu.errors import InputError
 from kerasmgpu.memory import counting, memory
-from kerasmgpu.memory.state_bytes import state_bytes
+from kerasmgpu.memory.state_bytes import Setting, state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
 from kerasmgpu.partitioner.step.constraints import layout_of
@@ -124,8 +124,8 @@ def test_a_device_holds_what_it_holds_in_training(replicas, rows_axis):
     step, report = traced(replicas(2), made)
     layouts = Layouts(made)
     assert layouts.axes == (2, 2)
-    assert state_bytes(step.variables, layouts, 4).total == report.held
-    peak = step_peak(step, 4, layouts)
+    assert state_bytes(step.variables, Setting(4, layouts)).total == report.held
+    peak = step_peak(step, Setting(4, layouts))
     # A quarter of the wide layer's output: work that the layout leaves whole is
     # divided by rows in any case.
     assert peak.activations == ROWS // 2 * WIDE // 2 * 4
@@ -133,7 +133,7 @@ def test_a_device_holds_what_it_holds_in_training(replicas, rows_axis):
     assert peak.gathered == UNITS * WIDE // 2 * 4
     # Its rows of the inputs, which are on the host; targets are free by then.
     assert peak.batch == ROWS // 2 * UNITS * 4
-    whole = step_peak(step, 4, layouts, device_type="CPU")
+    whole = step_peak(step, Setting(4, layouts, device_type="CPU"))
     assert whole.batch == 2 * ROWS * UNITS * 4
 
 
@@ -145,7 +145,7 @@ def test_layouts_of_outputs_are_predicted(replicas):
     nodes = step.program.trace.graph.nodes
     marks = [axes for node in nodes if (axes := layout_of(node))]
     assert marks == [[0, None]]
-    assert step_peak(step, 4, Layouts(made)).activations > 0
+    assert step_peak(step, Setting(4, Layouts(made))).activations > 0
 
 
 def test_micro_batches_need_rows(replicas):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.memory import counting, memory_advice
-from kerasmgpu.memory.state_bytes import state_bytes
+from kerasmgpu.memory.state_bytes import Setting, state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
@@ -50,7 +50,7 @@ def linear(num_layers, jit_compile=False, activation=None, units=64):
 @pytest.mark.parametrize("num_replicas", [1, 2, 3, 8])
 def test_layers_are_divided_by_rows(replicas, num_replicas):
     step = traced(replicas(2), functools.partial(linear, 5))
-    peak = step_peak(step, num_replicas)
+    peak = step_peak(step, Setting(num_replicas))
     rows = -(-ROWS // num_replicas)
     assert peak.batch == 2 * rows * 64 * 4
     # The backward pass reads the inputs of all layers; the first is the batch.
@@ -62,14 +62,14 @@ def test_layers_are_divided_by_rows(replicas, num_replicas):
 
 def test_workers_are_passed_their_rows_only(replicas):
     step = traced(replicas(2), functools.partial(linear, 5))
-    in_one = step_peak(step, 4)
-    in_four = step_peak(step, 4, num_workers=4)
+    in_one = step_peak(step, Setting(4))
+    in_four = step_peak(step, Setting(4, num_workers=4))
     assert in_four.batch == in_one.batch == 2 * ROWS // 4 * 64 * 4
 
 
 def test_rows_are_divided_by_micro_batches(replicas):
     step = traced(replicas(2), functools.partial(linear, 5))
-    whole, parts = (step_peak(step, 2, "none", k) for k in (1, 4))
+    whole, parts = (step_peak(step, Setting(2, "none", k)) for k in (1, 4))
     assert parts.batch == whole.batch  # The device is passed all its rows.
     # Scalars and updates aren't divided.
     assert parts.activations + parts.workspace < 0.3 * (
@@ -96,7 +96,7 @@ def normalised(make):
 def test_micro_batches_keep_what_looks_at_all_rows(replicas):
     def saved(make):
         step = traced(replicas(2), normalised(make))
-        whole, parts = (step_peak(step, 2, "none", k) for k in (1, 4))
+        whole, parts = (step_peak(step, Setting(2, "none", k)) for k in (1, 4))
         return parts.activations / whole.activations
 
     assert saved(keras.layers.LayerNormalization) < 0.3
@@ -106,7 +106,7 @@ def test_micro_batches_keep_what_looks_at_all_rows(replicas):
 def test_micro_batches_divide_a_loop_behind_which_rows_are_counted(replicas):
     # Its loss is divided by the mask's sum; its metric isn't.
     step = traced(replicas(2), masked_tokens, rows=4096)
-    whole, parts = (step_peak(step, 1, "none", k) for k in (1, 4))
+    whole, parts = (step_peak(step, Setting(1, "none", k)) for k in (1, 4))
     assert parts.activations < 0.3 * whole.activations
 
 
@@ -117,7 +117,7 @@ def test_what_each_round_reads_of_a_variable_is_in_memory_once(replicas):
         model.compile("sgd", "mse", jit_compile=False)
         return model, (np.zeros((8, 16, 128)), np.zeros((8, 128)))
 
-    peak = step_peak(traced(replicas(2), recurrent, rows=8))
+    peak = step_peak(traced(replicas(2), recurrent, rows=8), Setting())
     kernels = 2 * 128 * 4 * 128 * 4
     # Their gradients, what a round adds to them, and activations of 8 rows.
     assert kernels <= peak.total < 4 * kernels
@@ -125,7 +125,9 @@ def test_what_each_round_reads_of_a_variable_is_in_memory_once(replicas):
 
 def test_micro_batches_scatter_their_gradients(replicas):
     step = traced(replicas(2), functools.partial(linear, 5, units=128))
-    whole, divided = (step_peak(step, 2, s, 2) for s in ("none", "weights"))
+    whole, divided = (
+        step_peak(step, Setting(2, s, 2)) for s in ("none", "weights")
+    )
     summed = 5 * 128 * 128 * 4
     assert whole.gradients - divided.gradients >= summed // 2
 
@@ -139,7 +141,9 @@ def test_summed_gradients_are_divided(replicas):
         return model, data
 
     step = traced(replicas(2), clipped, rows=8)
-    whole, divided = (step_peak(step, 4, s) for s in ("none", "weights"))
+    whole, divided = (
+        step_peak(step, Setting(4, s)) for s in ("none", "weights")
+    )
     assert whole.gradients + whole.workspace > 12 * 256 * 256 * 4
     assert divided.total < 0.8 * whole.total
 
@@ -149,7 +153,10 @@ def test_recomputed_activations_are_not_kept(replicas):
         traced(replicas(2), make)
         for make in (programs.dense, programs.dense_again)
     )
-    assert step_peak(again).activations < 0.5 * step_peak(kept).activations
+    assert (
+        step_peak(again, Setting()).activations
+        < 0.5 * step_peak(kept, Setting()).activations
+    )
 
 
 def test_xla_fuses_elementwise_operations(replicas):
@@ -158,7 +165,10 @@ def test_xla_fuses_elementwise_operations(replicas):
         traced(replicas(2), functools.partial(linear, 1, compiled, "gelu"))
         for compiled in (False, True)
     )
-    assert step_peak(fused).total < 0.9 * step_peak(step).total
+    assert (
+        step_peak(fused, Setting()).total
+        < 0.9 * step_peak(step, Setting()).total
+    )
 
 
 class Rounds(keras.layers.Layer):
@@ -185,7 +195,7 @@ def test_a_round_keeps_its_result_once(replicas):
         model.compile("sgd", "mse", jit_compile=False)
         return model, (np.zeros((8, 16), "float32"),) * 2
 
-    peak = step_peak(traced(replicas(2), loop))
+    peak = step_peak(traced(replicas(2), loop), Setting())
     (assumed,) = peak.assumed
     assert assumed.startswith("rounds of ") and "while" in assumed
     of_a_round = ROWS * 16 * 4
@@ -221,19 +231,19 @@ def test_slots_on_the_host_are_counted_there(replicas):
     slots = 2 * 5 * 256 * 256 * 4
     for count in (1, 2):
         state, there = (
-            state_bytes(one.variables, "optimizer", count)
+            state_bytes(one.variables, Setting(count, "optimizer"))
             for one in (step, step.offloading)
         )
         assert state.slots - there.slots == there.host == slots // count
         assert state.host == 0 <= there.slots < 100
         whole, peak = (
-            step_peak(one, count, "optimizer")
+            step_peak(one, Setting(count, "optimizer"))
             for one in (step, step.offloading)
         )
         assert peak.total <= whole.total
         # With the gradients, and what updates need at once.
         assert slots < peak.host < 2 * slots
-        assert step_peak(step, count, "optimizer").host < 1e5
+        assert step_peak(step, Setting(count, "optimizer")).host < 1e5
 
 
 def test_offload_is_among_the_settings(replicas):

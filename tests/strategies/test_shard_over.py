@@ -9,6 +9,7 @@ import kerasmgpu
 from kerasmgpu._keras import iterators
 from kerasmgpu.errors import InputError
 from kerasmgpu.memory import counting, memory_advice
+from kerasmgpu.memory.state_bytes import Setting
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 from tests.devices import device_names
@@ -158,7 +159,7 @@ def test_memory_is_that_of_a_group():
     held = kerasmgpu.layout_report(model, (x, x)).held
     assert row["shard_over"] == 4
     assert row["weights"] + row["slots"] == pytest.approx(held, abs=100)
-    peak = step_peak(step, 8, "weights", groups=2)
+    peak = step_peak(step, Setting(8, "weights", groups=2))
     assert row["gathered"] == peak.gathered
     assert row["gradients"] == peak.gradients > 0
 
