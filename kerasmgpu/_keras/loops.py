@@ -38,7 +38,7 @@ def _fit(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, *args, **kwargs)  # Keras raises its TypeError.
     num_epochs = given.arguments.get("epochs", 1)
     with (
-        scope.of_no_strategy(self),
+        scope.of_model(self),
         running(self, num_epochs) as fit,
         writers.private_folder(fit),
         step_hooks.scope(self),
@@ -52,13 +52,13 @@ def _fit(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
 @seam(TensorFlowTrainer, "test_on_batch")
 @seam(TensorFlowTrainer, "predict_on_batch")
 def _run(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
-    with scope.of_no_strategy(self):
+    with scope.of_model(self):
         return original(self, *args, **kwargs)
 
 
 @seam(TensorFlowTrainer, "evaluate")
 def _evaluate(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
-    with scope.of_no_strategy(self):
+    with scope.of_model(self):
         return _evaluated(original, self, *args, **kwargs)
 
 

@@ -19,7 +19,7 @@ _checked = weakref.WeakKeyDictionary()
 _has_warned = False
 
 _told: weakref.WeakSet[keras.Model] = weakref.WeakSet()
-"""Models of which the warning of `of_no_strategy` has been given."""
+"""Models of which the warning of `of_model` has been given."""
 
 
 def check(model: keras.Model) -> None:
@@ -57,15 +57,16 @@ def check(model: keras.Model) -> None:
     _checked[model] = made_with
 
 
-def of_no_strategy(
+def of_model(
     model: keras.Model,
 ) -> contextlib.AbstractContextManager[None]:
-    """Returns the context of a model that was made before a distribution was set.
+    """Returns the context in which a model trains, evaluates or predicts.
 
-    It is on one device, and is trained there; a warning says so.
+    A model that was made before a distribution was set is on one device, and is
+    trained there; a warning says so.
     """
     if model._distribute_strategy is not None or entered.current() is None:
-        return contextlib.nullcontext()
+        return entered.restored()
     if model not in _told:
         _told.add(model)
         logging.warning(
@@ -89,7 +90,7 @@ def warn_if_forgotten(model: keras.Model) -> None:
         _has_warned
         or replicas == 1
         or in_job()  # `check` has warned.
-        or model in _told  # By `of_no_strategy`.
+        or model in _told  # By `of_model`.
         or model._distribute_strategy is not None
         or tf.distribute.has_strategy()
     ):

@@ -6,6 +6,7 @@ function is a `Steps` or `PredictSteps`, which partitions the step over the
 replicas.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -108,10 +109,27 @@ class Steps:
         """
         if self._in_job:
             joint_calls.note(self._step.__name__)
-        with self._strategy.scope():
-            outputs = self._run(iterator)
+        before, settings, execution = self._last
+        same = before is iterator and settings == self._settings(iterator)
+        # What ran before traces nothing, and needs no scope: a Ctrl-C while one
+        # is entered could leave it so for good.
+        no_scope = same and not self._in_job
+        no_scope = no_scope and self._strategy.micro_batches != "auto"
+        with contextlib.nullcontext() if no_scope else self._strategy.scope():
+            if same:
+                outputs = self._executed(execution, iterator)
+            else:
+                outputs = self._run(iterator)
         self.executions += 1
         return outputs
+
+    def _settings(self, iterator: Any) -> tuple[Any, ...]:
+        eagerly = self._model.run_eagerly or tf.config.functions_run_eagerly()
+        with_logs = not unread_logs.is_unread(
+            self._model, self, self._step, iterator
+        )
+        steps = self._model.steps_per_execution
+        return steps, with_logs, replaced.count(), eagerly
 
     def _run(self, iterator: Any) -> Any:
         if self._model.run_eagerly or tf.config.functions_run_eagerly():
@@ -162,19 +180,12 @@ class Steps:
         return outputs
 
     def _from_data_set(self, iterator: Any) -> Any:
-        steps = self._model.steps_per_execution
-        with_logs = not unread_logs.is_unread(
-            self._model, self, self._step, iterator
-        )
-        last, settings, execution = self._last
-        now = steps, with_logs, replaced.count()
-        if last is not iterator or settings != now:
-            execution = self._execution(iterator, steps, with_logs)
-            self._last = (
-                iterator,
-                (steps, with_logs, replaced.count()),
-                execution,
-            )
+        steps, with_logs, *_ = self._settings(iterator)
+        execution = self._execution(iterator, steps, with_logs)
+        self._last = iterator, self._settings(iterator), execution
+        return self._executed(execution, iterator)
+
+    def _executed(self, execution: Callable[[Any], Any], iterator: Any) -> Any:
         try:
             return execution(iterator)
         except tf.errors.ResourceExhaustedError as error:

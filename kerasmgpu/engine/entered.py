@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from kerasmgpu.engine.private_names import distribute_lib
+from kerasmgpu.engine.private_names import distribute_lib, variable_scope
 from kerasmgpu.engine.seams import Original, seam
 
 
@@ -53,6 +53,27 @@ def left() -> Iterator[None]:
         yield
     finally:
         enter(before)
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Context that ends in the scopes in which it began, after a Ctrl-C, too.
+
+    The signal can arrive within TensorFlow's code that enters a scope, whose end
+    then never comes: the thread would stay in it. A scope is three entries of the
+    thread: of strategies, of variable creators, and a variable scope.
+    """
+    variables = variable_scope.get_variable_scope_store()
+    within = variables.current_scope
+    graph = tf.compat.v1.get_default_graph()
+    strategies = list(graph._distribution_strategy_stack)
+    creators = graph._variable_creator_stack
+    try:
+        yield
+    finally:
+        graph._distribution_strategy_stack[:] = strategies
+        graph._variable_creator_stack = creators
+        variables.current_scope = within
 
 
 def is_in_the_way_of(strategy: Any) -> bool:

@@ -122,3 +122,47 @@ def test_an_error_is_the_only_word(warnings):
         fit(model)
         raise AssertionError("trained")
     assert not warnings()
+
+
+def test_a_step_that_ran_before_enters_no_scope(monkeypatch):
+    """A Ctrl-C while a scope is entered can leave it entered for good."""
+    strategy = kerasmgpu.MirroredStrategy(device_names(2))
+    entered = []
+    scope = strategy.scope
+
+    def counted():
+        entered.append(True)
+        return scope()
+
+    with scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.ones((64, 3), "float32")
+    monkeypatch.setattr(strategy, "scope", counted)
+    counts = []
+    for rows in (16, 64):
+        entered.clear()
+        model.fit(x[:rows], x[:rows, :1], 4, verbose=0)
+        counts.append(len(entered))
+    assert counts[1] <= counts[0] < 16
+
+
+def test_a_ctrl_c_within_a_scopes_beginning_leaves_none_entered():
+    strategy = kerasmgpu.MirroredStrategy(device_names(2))
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            strategy.scope().__enter__()  # Its end never comes.
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y, verbose=0, callbacks=[Interrupt()])
+    assert not tf.distribute.has_strategy()
+    before = len(model.weights[0].value.values)
+    assert not hasattr(tf.Variable(1.0), "values") and before == 2
+    with pytest.raises(KeyboardInterrupt), strategy.scope():
+        model.fit(X, Y, verbose=0, callbacks=[Interrupt()])
+    assert not tf.distribute.has_strategy()
