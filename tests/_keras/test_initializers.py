@@ -55,9 +55,9 @@ def made(make, scope, dtype):
     """The values of two weights of one initializer, and the values' kinds."""
     kinds, create = [], sharded_variable.create
 
-    def noting(extended, axes, value, settings):
+    def noting(extended, axes, value, *others):
         kinds.append(isinstance(value, ValueInParts))
-        return create(extended, axes, value, settings)
+        return create(extended, axes, value, *others)
 
     with pytest.MonkeyPatch.context() as patch, scope:
         patch.setattr(sharded_variable, "create", noting)
