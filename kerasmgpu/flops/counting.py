@@ -3,11 +3,12 @@
 import collections
 
 from kerasmgpu.flops import operations
-from kerasmgpu.flops.recomputation import is_backward, recomputed
+from kerasmgpu.flops.recomputation import recomputed
 from kerasmgpu.flops.step_flops import Product, StepFlops
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.step import loop_rounds, sizes
 from kerasmgpu.partitioner.step.graph import Graph, Node
+from kerasmgpu.partitioner.step.recompute import is_backward_name
 from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
@@ -49,7 +50,7 @@ class _Walk:
             again: Whether it is a body of a node that recomputes.
         """
         for node in graph.nodes:
-            backward = in_backward or is_backward(node)
+            backward = in_backward or is_backward_name(node.name)
             repeats = again or node in self._again
             traits = record(node.type).traits
             if Trait.LOOP in traits:
@@ -67,9 +68,9 @@ class _Walk:
         """
         rounds = loop_rounds.rounds_of(loop, self._rounds)
         if rounds is None:
-            name = (
-                loop.name.rsplit("/", 1)[0] if is_backward(loop) else loop.name
-            )
+            name = loop.name
+            if is_backward_name(name):
+                name = name.rsplit("/", 1)[0]
             rounds = sizes.of(
                 sizes.Symbol(f"rounds of {name}", (loop.outputs[0], 0))
             )

@@ -5,12 +5,8 @@ from typing import Any
 
 from kerasmgpu.flops.operations import has_rule
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, constant_array
+from kerasmgpu.partitioner.step.recompute import is_backward_name
 from kerasmgpu.partitioner.step.records import Trait, record
-
-
-def is_backward(node: Node) -> bool:
-    """Whether a node's name places it in the backward pass."""
-    return "gradient_tape" in node.name or "gradients/" in node.name
 
 
 def recomputed(graph: Graph) -> set[Node]:
@@ -31,7 +27,8 @@ def recomputed(graph: Graph) -> set[Node]:
             numbers[node.outputs[0]] = numbers[node.inputs[0]]
             continue
         key = _key(node, numbers)
-        if key in seen and node in late and not is_backward(node):
+        is_repeated = key in seen and node in late
+        if is_repeated and not is_backward_name(node.name):
             repeated.add(node)
         number = seen.setdefault(key, object())
         for tensor in node.outputs:

@@ -12,8 +12,7 @@ from kerasmgpu.engine import context, devices
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.flops.step_flops import layer_of
 from kerasmgpu.memory import counting
-from kerasmgpu.memory.memory_prediction import PARTS
-from kerasmgpu.memory.memory_report import size
+from kerasmgpu.memory.memory_report import PARTS, size
 from kerasmgpu.memory.state_bytes import Setting
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import TracedStep, with_variables

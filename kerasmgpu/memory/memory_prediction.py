@@ -13,6 +13,7 @@ from kerasmgpu.errors import (
 )
 from kerasmgpu.hardware import device_memory as devices
 from kerasmgpu.memory import memory_report
+from kerasmgpu.memory.memory_report import PARTS
 from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.replica_arithmetic import (
     ASSUMED_SIZE,
@@ -23,17 +24,6 @@ from kerasmgpu.replica_arithmetic import (
 )
 
 DEVICE_TYPES = ("GPU", "CPU")
-
-PARTS = (
-    "weights",
-    "gathered",
-    "slots",
-    "gradients",
-    "activations",
-    "workspace",
-    "batch",
-)
-"""Parts of a replica's memory, whose sum is `"total"`."""
 
 _REDUCED_BY = {
     "weights": "--shard=weights divides them by the replicas",

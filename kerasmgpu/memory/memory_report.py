@@ -7,7 +7,7 @@ from rich.table import Table
 
 from kerasmgpu.commands import reports
 
-_PARTS = (
+PARTS = (
     "weights",
     "gathered",
     "slots",
@@ -15,10 +15,8 @@ _PARTS = (
     "activations",
     "workspace",
     "batch",
-    "total",
-    "built",
-    "loaded",
 )
+"""Parts of a replica's memory, whose sum is `"total"`."""
 
 
 def print_memory(report: dict[str, Any]) -> None:
@@ -35,7 +33,7 @@ def print_memory(report: dict[str, Any]) -> None:
     table.add_column("replicas", justify="right")
     has_mesh = any(row["mesh"] for row in report["rows"])
     table.add_column("mesh" if has_mesh else "shard")
-    parts = list(_PARTS)
+    parts = [*PARTS, "total", "built", "loaded"]
     if any(row["offload"] for row in report["rows"]):
         parts.append("host")
     for name in ("micro-\nbatches", *parts):

@@ -1,20 +1,17 @@
 """Computes the shapes of a program's values, as one replica holds them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Tensor
 
 
 class ValueSizes:
     """Computes the shapes of values on the replica with most rows of a batch.
 
     Args:
-        known: Maps symbols to their sizes in the batch.
+        cost: The `CostModel` of a program, which knows the sizes of the batch.
         mesh: The `Mesh`, with its micro-batches.
 
     Attributes:
@@ -22,11 +19,10 @@ class ValueSizes:
             which `cost.ASSUMED_SIZE` was taken.
     """
 
-    def __init__(self, known: Mapping[sizes.Symbol, int], mesh: Mesh) -> None:
+    def __init__(self, cost: CostModel, mesh: Mesh) -> None:
         self._mesh = mesh
         self.assumed: set[str] = set()
-        self._known = known
-        self._cost = CostModel(known)
+        self._cost = cost
 
     def shape_of(self, one: Value) -> tuple[int, ...] | None:
         """Returns the shape of a replica's part of a value; `None` if unknown.
@@ -51,7 +47,7 @@ class ValueSizes:
     def value_of(self, size: sizes.SizeLike) -> int | None:
         """Returns a size; `None` if the batch alone doesn't determine it."""
         if isinstance(size, sizes.Size) and not all(
-            symbol.joined in self._known for symbol in size.symbols
+            symbol.joined in self._cost.known for symbol in size.symbols
         ):
             return None
         return self._value(size)
@@ -62,26 +58,6 @@ class ValueSizes:
         self.assumed.update(
             symbol.name
             for symbol in size.symbols
-            if symbol.joined not in self._known
+            if symbol.joined not in self._cost.known
         )
         return max(self._cost.value_of(size), 0)
-
-
-def known_sizes(
-    leaves: Iterable[Tensor], shapes: Iterable[Sequence[int | None]]
-) -> dict[sizes.Symbol, int]:
-    """Maps symbols of a step's inputs to their sizes in a batch.
-
-    Args:
-        leaves: The inputs.
-        shapes: Their shapes in the batch.
-    """
-    known: dict[sizes.Symbol, int] = {}
-    for leaf, shape in zip(leaves, shapes):
-        for symbolic, size in zip(leaf.shape or (), shape):
-            if not isinstance(symbolic, sizes.Size) or size is None:
-                continue
-            symbol, *others = symbolic.symbols
-            if not others and sizes.of(symbol) == symbolic:
-                known[symbol.joined] = size
-    return known

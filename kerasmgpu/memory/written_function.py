@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import attribute_value, node_name
+from kerasmgpu.partitioner.step.recompute import is_backward_name
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
 Reference = tuple[int, int]
@@ -84,11 +85,6 @@ class WrittenNode:
     def is_backward(self) -> bool:
         """Whether the node's name is one of the backward pass."""
         return is_backward_name(self.name)
-
-
-def is_backward_name(name: str) -> bool:
-    """Whether a node's name is one of the backward pass."""
-    return "gradient_tape" in name or "gradients/" in name
 
 
 class WrittenFunction:

@@ -9,13 +9,12 @@ import tensorflow as tf
 from kerasmgpu.memory import kernels
 from kerasmgpu.memory.state_bytes import Setting, VariableRecord
 from kerasmgpu.memory.traced_step import TracedStep
-from kerasmgpu.memory.value_sizes import ValueSizes, known_sizes
+from kerasmgpu.memory.value_sizes import ValueSizes
 from kerasmgpu.memory.written_function import (
     Reference,
     Static,
     WrittenFunction,
     WrittenNode,
-    is_backward_name,
 )
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering.replicas import Replicas
@@ -24,16 +23,17 @@ from kerasmgpu.partitioner.runtime.imagined import (
     ImaginedHandle,
     ImaginedReplicas,
 )
-from kerasmgpu.partitioner.runtime.one_device import container
-from kerasmgpu.partitioner.runtime.program import Program
-from kerasmgpu.partitioner.runtime.sharded_variable import (
-    AxesToShard,
-    variable_of,
+from kerasmgpu.partitioner.runtime.one_device import (
+    captured_variable,
+    content_of,
 )
+from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.partitioner.runtime.tracing import Trace
 from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.recompute import is_backward_name
 from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
 from kerasmgpu.strategies.recomputation import recomputation_of
@@ -98,9 +98,7 @@ class WrittenStep:
         if again is not None and (names := again(self._program)):
             trace = trace.running_again(names)
             self._program = planned(trace)
-        self._sizes = ValueSizes(
-            known_sizes(trace.leaves, shapes), replicas.mesh
-        )
+        self._sizes = ValueSizes(self._program.cost, replicas.mesh)
         emitted = self._program.emitted()
         build = self._build = emitted.build
         self._library = {one.signature.name: one for one in build.library}
@@ -151,12 +149,7 @@ class WrittenStep:
 
     def _record_of(self, outer: Any) -> VariableRecord | None:
         """Returns the record of a captured variable; `None` for no variable."""
-        variable = container(outer)
-        if variable is None:
-            variable = variable_of(outer)
-        if outer.dtype != tf.resource:
-            return None
-        return self._traced.record_of.get(id(variable))
+        return self._traced.record_of.get(id(captured_variable(outer)))
 
     def _static(self, handle: ImaginedHandle) -> Static:
         """Returns the `Static` of a captured tensor, as its device holds it."""
@@ -165,19 +158,18 @@ class WrittenStep:
             rank = tensor.shape.rank
             shape = None if rank is None else tuple(tensor.shape)
             return Static(tensor.dtype, shape)
-        data = getattr(tensor, "_handle_data", None)
-        if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        content = content_of(tensor)
+        if content is None:
             return Static(tf.resource, None)
-        (described,) = data.shape_and_type
-        sizes = [size.size for size in described.shape.dim]
+        shape, dtype = content
+        sizes: list[Any] = list(shape or ())
         for over, axis in enumerate(axes):
             if axis is not None:
                 bounds = bounds_of(sizes[axis], self._mesh.size(over))
                 own = self._mesh.first_along(over)
                 own += self._mesh.position(handle.place, over)
                 sizes[axis] = bounds[own + 1] - bounds[own]
-        known = tuple(None if size < 0 else size for size in sizes)
-        return Static(tf.resource, known, tf.as_dtype(described.dtype))
+        return Static(tf.resource, tuple(sizes), dtype)
 
     # Functions ---------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 from kerasmgpu._keras.layer_costs import in_a_ring
@@ -15,9 +14,8 @@ from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime import report
-from kerasmgpu.partitioner.runtime.one_device import container
+from kerasmgpu.partitioner.runtime.one_device import captured_variable
 from kerasmgpu.partitioner.runtime.program import Program
-from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.layout_search import Cost, Layout
@@ -59,11 +57,7 @@ class ImaginedSteps:
         }
 
         def number_of(outer: Any) -> int | None:
-            variable = container(outer)
-            if variable is None:
-                variable = variable_of(outer)
-            is_handle = outer.dtype == tf.resource
-            return numbers.get(id(variable)) if is_handle else None
+            return numbers.get(id(captured_variable(outer)))
 
         num = math.prod(axes.values())
         mesh = Mesh.on(

@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator
 
-import tensorflow as tf
 from absl import logging
 
 from kerasmgpu.flops.operations import flops_of, has_rule
@@ -22,6 +21,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     is_of_batch,
     is_of_variable,
 )
+from kerasmgpu.partitioner.runtime.one_device import content_of
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.recompute import Passes, copies, values_read
@@ -418,16 +418,9 @@ class _Choice:
         """Returns the bytes of a replica's variables and of its batch."""
         total = sum(map(self._part, self._program.trace.leaves))
         for tensor, outer in self._program.trace.captured:
-            described = getattr(
-                getattr(outer, "tensor", outer), "_handle_data", None
-            )
             if tensor.dtype.name != "resource" or tensor.element is None:
                 continue
-            if described is None or not described.is_set:
-                continue
-            dtype = tf.as_dtype(described.shape_and_type[0].dtype)
-            total += self._part(
-                tensor,
-                math.prod(one or 0 for one in tensor.element) * dtype.size,
-            )
+            if (content := content_of(outer)) is not None:
+                elements = math.prod(one or 0 for one in tensor.element)
+                total += self._part(tensor, elements * content[1].size)
         return total

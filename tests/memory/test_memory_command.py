@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.memory import memory, memory_prediction
+from kerasmgpu.memory import memory, memory_report
 from tests import console
 from tests.verify import programs
 
@@ -40,7 +40,7 @@ def test_the_command_prints_what_fits(tmp_path):
     assert parts == [parts[0], 1, parts[0], 1]
     assert parts[0] > 1
     for row in report["rows"]:
-        parts = sum(row[part] for part in memory_prediction.PARTS)
+        parts = sum(row[part] for part in memory_report.PARTS)
         assert parts == row["total"]
     assert "fits on 1 replica with --shard=none" in report["verdict"]
 

@@ -23,13 +23,13 @@ from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 class CostModel:
     """Estimates costs of plans for batches of certain sizes.
 
-    Args:
+    Attributes:
         known: Value of each symbol (as its `Symbol.joined`) that stands for a
             size of the batch; others count as `ASSUMED_SIZE`.
     """
 
     def __init__(self, known: Mapping[sizes.Symbol, int] | None = None) -> None:
-        self._known = dict(known or {})
+        self.known = dict(known or {})
 
     def elements_of(self, tensor: Tensor) -> int:
         """Returns a tensor's number of elements; 1 if its rank is unknown."""
@@ -48,7 +48,7 @@ class CostModel:
         if isinstance(size, int):
             return size
         known = {
-            symbol: self._known.get(symbol.joined, ASSUMED_SIZE)
+            symbol: self.known.get(symbol.joined, ASSUMED_SIZE)
             for symbol in size.symbols
         }
         return sizes.evaluate(size, known)

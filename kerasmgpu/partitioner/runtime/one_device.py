@@ -452,6 +452,30 @@ def container(handle: tf.Tensor) -> Any:
     return None if reference is None else reference()
 
 
+def captured_variable(outer: Any) -> Any:
+    """Returns the variable whose handle a captured tensor is, or `None`."""
+    if outer.dtype != tf.resource:
+        return None
+    variable = container(outer)
+    return sharded_variable.variable_of(outer) if variable is None else variable
+
+
+def content_of(
+    handle: Any,
+) -> tuple[tuple[int | None, ...] | None, tf.DType] | None:
+    """Returns the shape and type of a handle's variable; `None` if unknown.
+
+    The shape is `None` if its rank is unknown.
+    """
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    (described,) = data.shape_and_type
+    sizes = [None if d.size < 0 else d.size for d in described.shape.dim]
+    shape = None if described.shape.unknown_rank else tuple(sizes)
+    return shape, tf.as_dtype(described.dtype)
+
+
 def is_sum(variable: Any) -> bool:
     """Whether a variable's value is the sum of its copies."""
     return (

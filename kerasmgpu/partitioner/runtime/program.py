@@ -38,7 +38,11 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
-from kerasmgpu.partitioner.runtime.one_device import container, is_sum
+from kerasmgpu.partitioner.runtime.one_device import (
+    container,
+    content_of,
+    is_sum,
+)
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     AxesToShard,
     variable_of,
@@ -241,7 +245,8 @@ class Program:
         """Sets kinds of captured tensors, and the handle for each replica."""
         for tensor, outer in self.trace.captured:
             variable = container(outer)
-            tensor.element = _handle_shape(outer)
+            content = content_of(outer)
+            tensor.element = None if content is None else content[0]
             tensor.complete()
             mesh = self.replicas.mesh
             self._give(tensor)
@@ -276,8 +281,11 @@ class Program:
         known = {}
         for leaf, shape in zip(self.trace.leaves, first_batch):
             for symbolic, size in zip(leaf.shape or (), shape):
-                if isinstance(symbolic, sizes.Size) and size is not None:
-                    known.update(_value_of(symbolic, size))
+                if not isinstance(symbolic, sizes.Size) or size is None:
+                    continue
+                symbol, *others = symbolic.symbols
+                if not others and sizes.of(symbol) == symbolic:
+                    known[symbol.joined] = size
         return CostModel(known)
 
     def _checks(self, given: Mapping[Tensor, Value]) -> list[Instruction]:
@@ -483,14 +491,6 @@ def _kinds_of_axes(handle: Tensor, axes: AxesToShard) -> list[Kind]:
     ]
 
 
-def _value_of(symbolic: sizes.Size, size: int) -> dict[sizes.Symbol, int]:
-    """Returns `{symbol: value}` if a size is a single symbol, else `{}`."""
-    symbol, *others = symbolic.symbols
-    if others or sizes.of(symbol) != symbolic:
-        return {}
-    return {symbol.joined: size}
-
-
 def _has_random_state(graph: Graph) -> bool:
     """Whether operations keep a random state, as `tf.random.normal` does."""
     return any(
@@ -552,14 +552,3 @@ def _entry(vector: Tensor, index: int) -> sizes.Size:
     """Returns a symbol for an entry of an input that is a vector of sizes."""
     symbol = sizes.Symbol(f"{vector}[{index}]", (vector, index), is_entry=True)
     return sizes.of(symbol)
-
-
-def _handle_shape(handle: tf.Tensor) -> tuple[int | None, ...] | None:
-    """Returns the shape of a handle's variable; `None` if it is unknown."""
-    data = getattr(handle, "_handle_data", None)
-    if data is None or not data.is_set or len(data.shape_and_type) != 1:
-        return None
-    shape = data.shape_and_type[0].shape
-    if shape.unknown_rank:
-        return None
-    return tuple(None if d.size < 0 else d.size for d in shape.dim)

@@ -12,8 +12,6 @@ from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, new_node
 from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.partitioner.step.simplification import ordered
 
-_BACKWARD = ("gradient_tape", "gradients/")
-
 Time = tuple[float, int, int]
 """When a node runs: position in the graph, whether it is that node itself, and
 position of the node that it copies."""
@@ -21,7 +19,7 @@ position of the node that it copies."""
 
 def is_backward_name(name: str) -> bool:
     """Whether a node's name is one of the backward pass."""
-    return any(scope in name for scope in _BACKWARD)
+    return "gradient_tape" in name or "gradients/" in name
 
 
 def values_read(node: Node) -> list[Tensor]:
