@@ -320,7 +320,7 @@ FAULTS = {
     "hoisted_reads": Fault(
         "reads of a variable that a loop changes are moved in front of it",
         "partitioner/step/sharded_handles.py",
-        "if any(Trait.READS not in record(user.type).traits for user in users):",
+        "if any(Trait.READS not in user.traits for user in users):",
         "if not users:",
         "tests/partitioner/test_sharded_handles.py",
     ),

@@ -9,7 +9,7 @@ from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.step import loop_rounds, sizes
 from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.recompute import is_backward_name
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 
@@ -52,7 +52,7 @@ class _Walk:
         for node in graph.nodes:
             backward = in_backward or is_backward_name(node.name)
             repeats = again or node in self._again
-            traits = record(node.type).traits
+            traits = node.traits
             if Trait.LOOP in traits:
                 rounds = times * self._rounds_of(node)
                 self.run(node.bodies[1], rounds, backward, repeats)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from kerasmgpu.partitioner.rules import table
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, declared, record
+from kerasmgpu.partitioner.step.records import Trait, declared
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 _Rule: TypeAlias = Callable[[Node], SizeLike | None]
@@ -50,7 +50,7 @@ def dtype_of(node: Node) -> str:
 
 def is_elementwise(node: Node) -> bool:
     """Whether a node computes too little to be counted, by convention."""
-    traits = record(node.type).traits
+    traits = node.traits
     return any(map(_is_floating, node.outputs)) and (
         not traits.isdisjoint({Trait.ELEMENTWISE, Trait.ADDITIVE})
         or _SMALL.search(node.type) is not None

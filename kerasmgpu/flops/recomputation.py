@@ -6,7 +6,7 @@ from typing import Any
 from kerasmgpu.flops.operations import has_rule
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, constant_array
 from kerasmgpu.partitioner.step.recompute import is_backward_name
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 
 def recomputed(graph: Graph) -> set[Node]:
@@ -64,7 +64,7 @@ def _only_waits(node: Node) -> bool:
 
 def _key(node: Node, numbers: dict[Tensor, Hashable]) -> Hashable:
     """Returns a key that a node shares with those that compute the same."""
-    traits = record(node.type).traits
+    traits = node.traits
     if node.bodies:
         # A loop has more lists and outputs if it is recorded for a gradient.
         given = [t for t in node.inputs if t.dtype.is_floating]

@@ -34,7 +34,7 @@ from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.recompute import is_backward_name
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
 from kerasmgpu.strategies.recomputation import recomputation_of
 
@@ -285,7 +285,7 @@ def _category(one: Value, reference: str) -> str | None:
     tensor = one.tensor
     if not tensor.dtype.is_floating:
         return None
-    if Trait.READS in record(tensor.node.type).traits:
+    if Trait.READS in tensor.node.traits:
         is_read = "ReadVariableOp:value" in reference
         return None if is_read or ":" not in reference else GATHERED
     if one.has(Partial) or "all_reduce" in reference:
@@ -311,7 +311,7 @@ def _loops(
         earlier: Rounds of the loops before; those found here are added.
     """
     for node in graph.nodes:
-        if Trait.LOOP in record(node.type).traits:
+        if Trait.LOOP in node.traits:
             size = loop_rounds.rounds_of(node, earlier)
             rounds = 0 if size is None else sizes.value_of(size) or 0
             if rounds < 1:

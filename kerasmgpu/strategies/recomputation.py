@@ -25,7 +25,7 @@ from kerasmgpu.partitioner.runtime.one_device import content_of
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.recompute import Passes, copies, values_read
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.replica_arithmetic import checked_recompute
 
 _FLOPS_PER_BYTE = 64
@@ -181,8 +181,7 @@ class _Choice:
         if tensor not in self._roots:
             node = tensor.node
             shares = node.type in _VIEWS or (
-                Trait.PASSES in record(node.type).traits
-                and len(node.inputs) == 1
+                Trait.PASSES in node.traits and len(node.inputs) == 1
             )
             root = self._root(node.inputs[0]) if shares else tensor
             self._roots[tensor] = root
@@ -195,10 +194,7 @@ class _Choice:
         """Returns the bytes of a replica's part of a tensor."""
         if tensor.dtype.name in ("resource", "variant", "string"):
             return 0
-        if (
-            tensor.node.type in _HELD
-            or Trait.READS in record(tensor.node.type).traits
-        ):
+        if tensor.node.type in _HELD or Trait.READS in tensor.node.traits:
             return 0
         return self._part(tensor)
 
@@ -232,7 +228,7 @@ class _Choice:
                 is_gathered = (
                     want == REPLICATED
                     and is_of_variable(kind)
-                    and Trait.READS in record(tensor.node.type).traits
+                    and Trait.READS in tensor.node.traits
                 )
                 is_here = kind == want or isinstance(want, LocalSizes)
                 if not is_here and not is_gathered:
@@ -408,7 +404,7 @@ class _Choice:
                     one for one in reads[number] if last[one] == number
                 )
             )
-            in_place = Trait.ELEMENTWISE in record(node.type).traits
+            in_place = Trait.ELEMENTWISE in node.traits
             alive += made
             most = max(most, alive - (min(made, freed) if in_place else 0))
             alive -= freed

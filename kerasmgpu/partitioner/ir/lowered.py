@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 Members: TypeAlias = tuple[str, int | None]
 """Members of collectives, `"replicas"` or `"hosts"`, and the mesh axis of their
@@ -46,7 +46,7 @@ class Region(Instruction):
 
     @property
     def is_loop(self) -> bool:
-        return Trait.LOOP in record(self.node.type).traits
+        return Trait.LOOP in self.node.traits
 
 
 @dataclasses.dataclass(eq=False)
@@ -211,6 +211,6 @@ def values(
 
 def _draws(node: Node) -> bool:
     """Whether a node, or one of its bodies, draws random numbers."""
-    return Trait.DRAWS in record(node.type).traits or any(
+    return Trait.DRAWS in node.traits or any(
         map(_draws, (inner for body in node.bodies for inner in body.nodes))
     )

@@ -24,7 +24,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.references import Reference
 
 
@@ -44,7 +44,7 @@ def write(
     """
     plans = [one for one in plans if one.is_local]
     prefix, controls = f"replica_{place}/", build.controls(node, place)
-    if Trait.MIRRORS in record(node.type).traits:
+    if Trait.MIRRORS in node.traits:
         device = build.device(place)
         return _with_padding_row(
             build.writer, node, plans, inputs, device, prefix, controls

@@ -13,7 +13,7 @@ from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, PerReplica, Rows
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.references import Reference
 
 References = Sequence[Reference] | OnEachPlace
@@ -312,7 +312,7 @@ class Function(OperationWriter):
                 place == HOST
                 or self.span == self.mesh.num
                 or self.is_same
-                and Trait.CHECKS in record(control.type).traits
+                and Trait.CHECKS in control.traits
             )
             if len(done) == self._num_places and not of_all:
                 first = self._place(place)

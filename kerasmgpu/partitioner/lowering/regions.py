@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.rules.kinds import Rows
 from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.places import HOST
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.references import Reference
 
 _numbers = itertools.count()
@@ -255,9 +255,7 @@ def _has_effects(node: Node) -> bool:
         _has_effects(inner)
         or inner.is_stateful
         and not inner.bodies
-        and {Trait.READ_ONLY, Trait.NO_STATE}.isdisjoint(
-            record(inner.type).traits
-        )
+        and {Trait.READ_ONLY, Trait.NO_STATE}.isdisjoint(inner.traits)
         for body in node.bodies
         for inner in body.nodes
     )

@@ -21,7 +21,7 @@ from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.kinds import REPLICATED
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 _import_on_use(__name__)
 
@@ -84,7 +84,7 @@ def _bodies(
     node: Node, plans: tuple[Plan, ...], program: Lowered
 ) -> list[Lowered]:
     """Returns the programs of a loop's or branch's functions, in order."""
-    is_loop = Trait.LOOP in record(node.type).traits
+    is_loop = Trait.LOOP in node.traits
     carried = [plan.wants if is_loop else plan.wants[1:] for plan in plans]
     bodies = []
     of_bodies = zip(*(plan.details for plan in plans))

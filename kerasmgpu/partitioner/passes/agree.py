@@ -21,7 +21,7 @@ from kerasmgpu.partitioner.ir.sent_types import may_differ
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, REPLICATED
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
 
@@ -55,7 +55,7 @@ def must_agree(graph: Graph, plans: Sequence[Plans]) -> set[Tensor]:
     for node in graph.nodes:
         if node not in plans[0].nodes:
             continue
-        traits = record(node.type).traits
+        traits = node.traits
         if node.is_stateful and Trait.COPIED not in traits:
             found.update(node.outputs)
         if Trait.UPDATES in traits:
@@ -86,7 +86,7 @@ def _causes(plans: Sequence[Plans], tensors: Iterable[Tensor]) -> set[Tensor]:
         gives = [of_axis.nodes[node].gives for of_axis in plans]
         if (
             any(kinds[tensor.index] != REPLICATED for kinds in gives)
-            or Trait.COPIED in record(node.type).traits
+            or Trait.COPIED in node.traits
         ):
             continue  # Communication makes it equal.
         if tensor.dtype.is_integer or tensor.dtype.is_bool or _is_safe(node):
@@ -97,7 +97,7 @@ def _causes(plans: Sequence[Plans], tensors: Iterable[Tensor]) -> set[Tensor]:
 
 
 def _is_safe(node: Node) -> bool:
-    return not _SAFE.isdisjoint(record(node.type).traits)
+    return not _SAFE.isdisjoint(node.traits)
 
 
 def _broadcasts(

@@ -32,7 +32,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     is_of_batch,
     is_of_variable,
 )
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 
 def lower_micro_batches(program: Lowered) -> None:
@@ -207,7 +207,7 @@ def _is_on_copies(operation: Operation) -> bool:
 
     Reads of what a micro-batch's rows look up run for each micro-batch.
     """
-    traits, others = record(operation.node.type).traits, operation.inputs[1:]
+    traits, others = operation.node.traits, operation.inputs[1:]
     return (
         operation.runs is Runs.ON_EACH
         and Trait.COPIED in traits

@@ -22,7 +22,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.micro_batches import FirstMicroBatchOnly
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 
 def offload(program: Lowered) -> None:
@@ -136,7 +136,7 @@ def _is_movable(instruction: Instruction, program: Lowered) -> bool:
     )
     return (
         is_of_replica
-        and Trait.ELEMENTWISE in record(instruction.node.type).traits
+        and Trait.ELEMENTWISE in instruction.node.traits
         and not instruction.is_guarded
         and bool(_large_inputs(instruction))
     )

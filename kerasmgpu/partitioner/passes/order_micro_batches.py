@@ -35,7 +35,7 @@ from kerasmgpu.partitioner.ir.micro_batches import (
 )
 from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.graph import Node
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 
 def order_micro_batches(program: Lowered) -> None:
@@ -253,7 +253,7 @@ def _is_stateful(node: Node) -> bool:
     if not node.bodies:
         return node.is_stateful
     return any(
-        _is_stateful(inner) and Trait.READ_ONLY not in record(inner.type).traits
+        _is_stateful(inner) and Trait.READ_ONLY not in inner.traits
         for body in node.bodies
         for inner in body.nodes
     )

@@ -31,7 +31,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 FEWEST_REPLICAS = 4
 """Replicas from which on it pays: a call takes as long as some nodes."""
@@ -220,7 +220,7 @@ def _can_be_outlined(instruction: Instruction) -> bool:
     return (
         instruction.runs is Runs.ON_EACH
         and MUST_COMPILE not in node.definition.attr
-        and (not node.is_stateful or Trait.COPIED in record(node.type).traits)
+        and (not node.is_stateful or Trait.COPIED in node.traits)
     )
 
 
@@ -228,7 +228,7 @@ def _reads(instruction: Instruction) -> bool:
     """Whether an instruction reads a variable, and waits for nothing."""
     return (
         isinstance(instruction, Operation)
-        and Trait.READS in record(instruction.node.type).traits
+        and Trait.READS in instruction.node.traits
         and not instruction.node.controls
     )
 

@@ -18,7 +18,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 
 def place_operations(program: Lowered) -> None:
@@ -40,7 +40,7 @@ def place_operations(program: Lowered) -> None:
 
 def _has_effect(node: Node) -> bool:
     return bool(node.bodies) or (
-        node.is_stateful and Trait.READ_ONLY not in record(node.type).traits
+        node.is_stateful and Trait.READ_ONLY not in node.traits
     )
 
 
@@ -73,7 +73,7 @@ class _Placing:
         self._assigned: set[Tensor] = {
             node.inputs[1]
             for node in program.graph.nodes
-            if Trait.ASSIGNS in record(node.type).traits
+            if Trait.ASSIGNS in node.traits
         }
 
     def place(self, instruction: Instruction) -> None:
@@ -99,16 +99,14 @@ class _Placing:
         node, inputs = operation.node, operation.inputs
         if node.type == "NoOp" or operation.is_local:
             return Runs.ON_EACH
-        if Trait.COPIED in record(node.type).traits and self._is_copied(
-            inputs[0]
-        ):
+        if Trait.COPIED in node.traits and self._is_copied(inputs[0]):
             return Runs.ON_EACH
         # A stack of variables' new values is sent whole, and unpacked there.
         if node.type == "Unpack" and node.outputs[0] in self._assigned:
             return Runs.ON_EACH
         if (
-            Trait.COPIED not in record(node.type).traits
-            and Trait.ELEMENTWISE in record(node.type).traits
+            Trait.COPIED not in node.traits
+            and Trait.ELEMENTWISE in node.traits
             and not self._mesh.shares_memory
             and any(map(self._is_copied, inputs))
         ):

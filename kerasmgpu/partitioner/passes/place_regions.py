@@ -8,7 +8,7 @@ Otherwise it is one function of all replicas, with communication inside.
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
 from kerasmgpu.partitioner.step.graph import Node
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 
 def place_regions(program: Lowered) -> None:
@@ -52,7 +52,7 @@ def needs_all_replicas(region: Region) -> bool:
 
 def _has_effect_for_all(node: Node) -> bool:
     """Whether a node must run once for all replicas, as a print or draw must."""
-    return node.is_stateful and Trait.COPIED not in record(node.type).traits
+    return node.is_stateful and Trait.COPIED not in node.traits
 
 
 def _reads_parts(region: Region) -> bool:
@@ -62,8 +62,7 @@ def _reads_parts(region: Region) -> bool:
     """
     return any(
         isinstance(instruction, Operation)
-        and {Trait.COPIED, Trait.READ_ONLY}
-        <= record(instruction.node.type).traits
+        and {Trait.COPIED, Trait.READ_ONLY} <= instruction.node.traits
         and instruction.inputs[0].is_local
         for body in region.bodies
         for instruction in body.all_instructions()
@@ -87,8 +86,7 @@ def _has_updates(node: Node) -> bool:
     times.
     """
     return any(
-        {Trait.COPIED, Trait.READ_ONLY} & record(inner.type).traits
-        == {Trait.COPIED}
+        {Trait.COPIED, Trait.READ_ONLY} & inner.traits == {Trait.COPIED}
         or _has_updates(inner)
         for body in node.bodies
         for inner in body.nodes

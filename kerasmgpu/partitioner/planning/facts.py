@@ -119,7 +119,7 @@ class Inference:
 
 
 def _infer_values(node: Node, values: Any) -> None:
-    if Trait.SEVERAL_VALUES not in record(node.type).traits:
+    if Trait.SEVERAL_VALUES not in node.traits:
         if len(node.outputs) == 1:
             _set_value(node.outputs[0], values)
     elif values is not None:

@@ -278,7 +278,7 @@ class Planner:
 
     def _note_state(self, node: Node, plan: Plan) -> None:
         """Records outputs that are whole and computed from variables."""
-        traits = record(node.type).traits
+        traits = node.traits
         if plan.gives == (REPLICATED,) and (
             Trait.READS in traits
             or not self._state.isdisjoint(node.inputs)
@@ -288,7 +288,7 @@ class Planner:
 
     def _generated(self, node: Node) -> Plan | None:
         """Plans that each replica generates its rows; `None` if it can't."""
-        if Trait.GENERATES not in record(node.type).traits:
+        if Trait.GENERATES not in node.traits:
             return None
         sharded = self._rows_of(node.outputs[0])
         axes = table.axes_of(node)
@@ -310,7 +310,7 @@ class Planner:
         if (
             not target
             or axes is None
-            or Trait.PRODUCT not in record(node.type).traits
+            or Trait.PRODUCT not in node.traits
             or self._is_small(node)
         ):
             return None
@@ -334,10 +334,7 @@ class Planner:
         product on each. Returns `None` if there is no such axis, if sharding
         doesn't pay, and in loops and branches.
         """
-        if (
-            Trait.PRODUCT not in record(node.type).traits
-            or node not in self._outer
-        ):
+        if Trait.PRODUCT not in node.traits or node not in self._outer:
             return None
         axes = table.axes_of(node)
         if axes is None or self._is_small(node):
@@ -459,7 +456,7 @@ class Planner:
         """Whether a tensor is only a term of sums, moved before perhaps."""
         consumers = self._consumers.get(tensor, [])
         return bool(consumers) and all(
-            Trait.ADDITIVE in record(node.type).traits
+            Trait.ADDITIVE in node.traits
             or _moves(node)
             and all(map(self._is_added, node.outputs))
             for node in consumers
@@ -469,7 +466,7 @@ class Planner:
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> None:
         """Records sharded outputs that replicas can cheaply compute whole."""
-        if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
+        if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(node.traits):
             return
         if not any(isinstance(kind, Sharded) for kind in plan.gives):
             return
@@ -549,7 +546,7 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
     handles = dict(zip(graph.inputs, kinds))
     found: dict[Tensor, Sharded] = {}
     for node in reversed(graph.nodes):
-        traits = record(node.type).traits
+        traits = node.traits
         if Trait.ASSIGNS in traits:
             kind = handles.get(node.inputs[0])
             if isinstance(kind, Sharded):
@@ -620,7 +617,7 @@ def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
 
 def _moves(node: Node) -> bool:
     """Whether an operation leaves all elements of its input as they are."""
-    moves = Trait.MOVES in record(node.type).traits
+    moves = Trait.MOVES in node.traits
     return moves or reductions.sums_nothing(node)
 
 

@@ -31,8 +31,7 @@ def elementwise(node: Node) -> Axes | None:
         tuple(labels(tensor.shape, out) for tensor in node.inputs),
         (_labels(out, out),),
         linear=_linear(node),
-        additive=Trait.ADDITIVE in record(node.type).traits
-        and not node.inputs[0].is_narrow,
+        additive=Trait.ADDITIVE in node.traits and not node.inputs[0].is_narrow,
         broadcasts=broadcasts,
     )
 
@@ -189,9 +188,7 @@ def _linear(node: Node) -> tuple[int, ...]:
         return (0,) if widens and result.size >= source.size else ()
     if node.type == "Div" and node.inputs[0].dtype.is_integer:
         return ()
-    if Trait.SCALES in record(node.type).traits and any(
-        map(_is_wild, node.inputs)
-    ):
+    if Trait.SCALES in node.traits and any(map(_is_wild, node.inputs)):
         return ()
     return record(node.type).linear
 

@@ -18,7 +18,7 @@ from kerasmgpu.partitioner.rules.table import Plan, whole
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.elements import common
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, operation, record
+from kerasmgpu.partitioner.step.records import Trait, operation
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 ListRule: TypeAlias = Callable[[Node, ListOf, Sequence[Kind]], Plan]
@@ -137,7 +137,7 @@ def _length(made: Tensor) -> SizeLike | None:
     """
     made = _before_items(made)
     node, number = made.node, made.index
-    if Trait.LOOP in record(node.type).traits:
+    if Trait.LOOP in node.traits:
         body = node.bodies[1]
         if _before_items(body.outputs[number]) is not body.inputs[number]:
             return None
@@ -329,7 +329,7 @@ def of_lists(node: Node, kinds: Sequence[Kind]) -> Plan:
     lists of replicated elements.
     """
     lists = [kind for kind in kinds if isinstance(kind, ListOf)]
-    if Trait.OF_LISTS not in record(node.type).traits:
+    if Trait.OF_LISTS not in node.traits:
         for kind in lists:
             kind.must_be_whole()
         return Plan(tuple(kinds), (REPLICATED,) * len(node.outputs))

@@ -18,7 +18,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 from kerasmgpu.partitioner.rules.table import Emit, Plan, shape_of_input
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, operation, record
+from kerasmgpu.partitioner.step.records import Trait, operation
 from kerasmgpu.partitioner.step.sizes import Shape, SizeLike
 
 
@@ -265,7 +265,7 @@ def _source(numbers: Tensor) -> Tensor:
     while True:
         node = numbers.node
         is_same = (
-            Trait.KEEPS_NUMBERS in record(node.type).traits
+            Trait.KEEPS_NUMBERS in node.traits
             or (node.type == "SparseReorder" and numbers.index == 0)
             or (node.type == "Maximum" and _is_zero(node.inputs[1]))
             or (node.type == "StridedSlice" and _is_first_column(node))

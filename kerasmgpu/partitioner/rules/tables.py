@@ -27,7 +27,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 from kerasmgpu.partitioner.rules.table import Emit, Plan
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, op_definition
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 Sizes = tuple[sizes.SizeLike, ...]
 
@@ -91,7 +91,7 @@ def exchange(
             return None
         wants = (plan.wants[0], numbers, *plan.wants[2:])
         return dataclasses.replace(plan, wants=wants, gives=(numbers,))
-    is_sum = Trait.ADDS_SEGMENTS in record(node.type).traits
+    is_sum = Trait.ADDS_SEGMENTS in node.traits
     if is_sum and _is_table(target):
         rows = _of_batch(kinds[1], target)
         if rows is None or node.inputs[1].rank is None:

@@ -37,6 +37,7 @@ class Execution:
         self._function = tf.function(
             self._next if steps == 1 else self._several, autograph=False
         )
+        self._takes_leaves = steps == 1
         self._trace: tuple[Any, Any] = (None, None)
         self._places = program.trace.with_places()
 
@@ -68,6 +69,9 @@ class Execution:
             done, outputs = outputs
             if not done:
                 raise StopIteration
+        return self._packed(outputs)
+
+    def _packed(self, outputs: list[tf.Tensor]) -> Any:
         if not self._written.has_outputs:
             return None
         return self._program.trace.packed(outputs)
@@ -96,7 +100,7 @@ class Execution:
         self, concrete: Any, tensors: Sequence[tf.Tensor]
     ) -> Callable[[], Any]:
         """Returns a function that calls `concrete` with tensors."""
-        if self._steps == 1:
+        if self._takes_leaves:
             return self._written.fed(concrete, tensors)
         return functools.partial(
             concrete._call_flat, tensors, concrete.captured_inputs
@@ -114,11 +118,9 @@ class Execution:
                 rest([])
 
     def _next(self, iterator: Any) -> list[tf.Tensor]:
-        return self._leaves(self._batch(iterator))
-
-    def _batch(self, iterator: Any) -> Any:
         with _first_replica_first():
-            return iterator.get_next()
+            batch = iterator.get_next()
+        return self._leaves(batch)
 
     def _several(self, iterator: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Runs a loop of steps in the graph, until the data ends.
@@ -190,6 +192,7 @@ class BatchwiseExecution(Execution):
     ) -> None:
         super().__init__(*args)
         self._run = run
+        self._takes_leaves = False
         self._function = tf.function(self._next, autograph=False)
 
     def __call__(self, iterator: Any) -> Any:
@@ -208,18 +211,6 @@ class BatchwiseExecution(Execution):
             with self._places, without_grappler():
                 outputs = self._run(tensors)
         return self._packed(outputs)
-
-    def _packed(self, outputs: list[tf.Tensor]) -> Any:
-        if not self._written.has_outputs:
-            return None
-        return self._program.trace.packed(outputs)
-
-    def _bound(
-        self, concrete: Any, tensors: Sequence[tf.Tensor]
-    ) -> Callable[[], Any]:
-        return functools.partial(
-            concrete._call_flat, tensors, concrete.captured_inputs
-        )
 
 
 class RepeatedExecution(BatchwiseExecution):

@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.lowering.replicas import Together
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.partitioner.step.graph import Graph
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 _ABORTED = "Collective ops is aborted by"
 """Text of TensorFlow's error in a worker whose collectives were aborted."""
@@ -144,7 +144,7 @@ def irreversible(graph: Graph, is_body: bool = False) -> list[str]:
 
 def _irreversible(graph: Graph, is_body: bool) -> Iterator[str]:
     for node in graph.nodes:
-        traits = record(node.type).traits
+        traits = node.traits
         for body in node.bodies:
             yield from _irreversible(body, True)
         if node.bodies or not node.is_stateful or _HARMLESS & traits:

@@ -54,7 +54,7 @@ from kerasmgpu.partitioner.runtime.tracing import (
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Graph, Sparse, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 _numbers = itertools.count()
 
@@ -497,7 +497,7 @@ def _has_random_state(graph: Graph) -> bool:
         any(map(_has_random_state, node.bodies))
         or node.is_stateful
         and not node.bodies
-        and Trait.NO_RANDOM_STATE not in record(node.type).traits
+        and Trait.NO_RANDOM_STATE not in node.traits
         and not any(tensor.dtype == tf.resource for tensor in node.inputs)
         for node in graph.nodes
     )

@@ -30,7 +30,7 @@ from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Graph, Node
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 _logged: set[tuple[Any, ...]] = set()
 
@@ -204,9 +204,7 @@ def whole_products(program: Program) -> list[Node]:
     return [
         node
         for node, plans in planned(program.trace.graph, program.plans)
-        if not {Trait.PRODUCT, Trait.RECURRENT}.isdisjoint(
-            record(node.type).traits
-        )
+        if not {Trait.PRODUCT, Trait.RECURRENT}.isdisjoint(node.traits)
         and not any(plan.is_local for plan in plans)
         and not all(sizes.are_integers(t.shape) for t in node.inputs)
     ]
@@ -259,9 +257,7 @@ def log(program: Program, written: Written) -> None:
     _log_kept(program, written)
     _log_gathered(program, written)
     products = whole_products(program)
-    key = (program.trace.name, len(products))
-    if products and key not in _logged:
-        _logged.add(key)
+    if products and _is_new(program.trace.name, len(products)):
         logging.info(
             "kerasmgpu: %s has %d products of whole batches, which no replicas "
             "share: %s. Their inputs don't come by rows; the results are those "
@@ -270,6 +266,13 @@ def log(program: Program, written: Written) -> None:
             len(products),
             ", ".join(dict.fromkeys(part_of(node.name) for node in products)),
         )
+
+
+def _is_new(*line: Any) -> bool:
+    """Whether a line hasn't been logged yet; from now on it has."""
+    is_new = line not in _logged
+    _logged.add(line)
+    return is_new
 
 
 def _log_sharded(program: Program, written: Written) -> None:
@@ -282,10 +285,8 @@ def _log_sharded(program: Program, written: Written) -> None:
         variable.shape.num_elements() * variable.dtype.size
         for variable in sharded
     )
-    key = (program.trace.name, "sharded", whole)
-    if not sharded or key in _logged:
+    if not sharded or not _is_new(program.trace.name, "sharded", whole):
         return
-    _logged.add(key)
     mesh = program.replicas.mesh
     logging.info(
         "kerasmgpu: %s: %d variables of %.1f MiB are sharded over %d replicas; "
@@ -299,11 +300,11 @@ def _log_sharded(program: Program, written: Written) -> None:
 
 
 def _log_offloaded(program: Program, written: Written) -> None:
-    to_host, to_device = linked_bytes(written)
-    key = (program.trace.name, "offloaded", to_host, to_device)
-    if not written.lowered.offloaded or key in _logged:
+    to_host, to_device = linked = linked_bytes(written)
+    if not written.lowered.offloaded or not _is_new(
+        program.trace.name, "offloaded", linked
+    ):
         return
-    _logged.add(key)
     logging.info(
         "kerasmgpu: %s: %d variables are in host memory; in a step a replica "
         "copies %.1f MiB there, and gets %.1f MiB back.",
@@ -316,17 +317,16 @@ def _log_offloaded(program: Program, written: Written) -> None:
 
 def _log_kept(program: Program, written: Written) -> None:
     kept = kept_by_micro_batches(written)
-    key = (program.trace.name, "kept", program.replicas.mesh.micro_batches)
-    if not kept or key in _logged:
+    parts = program.replicas.mesh.micro_batches
+    if not kept or not _is_new(program.trace.name, "kept", parts):
         return
-    _logged.add(key)
     largest = sorted(kept, key=lambda name: -kept[name])[:_MOST_NAMES]
     more = ", …" if len(kept) > _MOST_NAMES else ""
     logging.info(
         "kerasmgpu: %s has operations that look at all rows of a batch: its %d "
         "micro-batches keep about %s bytes per row for one another (%s%s).",
         program.trace.name,
-        program.replicas.mesh.micro_batches,
+        parts,
         f"{sum(kept.values()):,}",
         ", ".join(largest),
         more,
@@ -335,10 +335,8 @@ def _log_kept(program: Program, written: Written) -> None:
 
 def _log_gathered(program: Program, written: Written) -> None:
     *_, types = counts(program)
-    key = (program.trace.name, *types)
-    if not types or key in _logged:
+    if not types or not _is_new(program.trace.name, *types):
         return
-    _logged.add(key)
     per_row = sum(
         bytes_of(sent, 1)
         for one in written.lowered.communication()

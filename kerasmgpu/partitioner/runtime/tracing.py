@@ -25,7 +25,7 @@ from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step import recompute, sharded_handles, updates
 from kerasmgpu.partitioner.step.graph import Sparse
 from kerasmgpu.partitioner.step.reading import read
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.simplification import (
     ordered,
     without_dead_nodes,
@@ -201,7 +201,7 @@ def _is_late(node: graphs.Node) -> bool:
 
     In mixed precision a gradient is summed before it is cast.
     """
-    return Trait.UPDATES in record(node.type).traits or (
+    return Trait.UPDATES in node.traits or (
         node.type == "Cast" and node.inputs[0].is_narrow
     )
 
@@ -227,7 +227,7 @@ def _without(
                 continue
             node = branch
         nodes.append(node)
-        if node.is_stateful and Trait.READ_ONLY not in record(node.type).traits:
+        if node.is_stateful and Trait.READ_ONLY not in node.traits:
             effects.append(node)
     return without_dead_nodes(graphs.Graph(nodes, inputs, [], effects))
 

@@ -13,6 +13,7 @@ from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 from tensorflow.python.framework import op_def_registry
 
 from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.partitioner.step.sizes import Shape, StaticShape
 
 MUST_COMPILE = "_kerasmgpu_compiled"
@@ -198,6 +199,11 @@ class Node:
     def needs(self) -> list["Node"]:
         """Nodes that it depends on: those of its inputs, then its controls."""
         return [*(tensor.node for tensor in self.inputs), *self.controls]
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        """Traits of its type."""
+        return record(self.type).traits
 
     @property
     def is_stateful(self) -> bool:

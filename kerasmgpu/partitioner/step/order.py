@@ -9,7 +9,7 @@ simplified.
 """
 
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 _NOT_ORDERED = {Trait.NO_STATE, Trait.PRIVATE_STATE}
 
@@ -67,9 +67,7 @@ def _is_stateful(node: Node) -> bool:
         return any(
             _is_stateful(inner) for body in node.bodies for inner in body.nodes
         )
-    return node.is_stateful and _NOT_ORDERED.isdisjoint(
-        record(node.type).traits
-    )
+    return node.is_stateful and _NOT_ORDERED.isdisjoint(node.traits)
 
 
 def _states(node: Node) -> set[Tensor | None]:

@@ -40,7 +40,7 @@ def _overstates_sizes(node: Node) -> bool:
     TensorFlow's gradient of a branch gives it the shapes of its first body
     (2.18 to 2.21), and the shapes of its consumers follow from these.
     """
-    return Trait.BRANCH in record(node.type).traits and any(
+    return Trait.BRANCH in node.traits and any(
         not _has_sizes(body.outputs[number].static, tensor.static)
         for number, tensor in enumerate(node.outputs)
         for body in node.bodies

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection
 
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, new_node
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.simplification import ordered
 
 Time = tuple[float, int, int]
@@ -24,7 +24,7 @@ def is_backward_name(name: str) -> bool:
 
 def values_read(node: Node) -> list[Tensor]:
     """Returns the inputs of a node of which it needs more than the shape."""
-    if Trait.OF_SHAPES in record(node.type).traits:
+    if Trait.OF_SHAPES in node.traits:
         return []
     return node.inputs
 

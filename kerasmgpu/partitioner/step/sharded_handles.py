@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.step.definitions import set_attributes
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, new_node
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.simplification import ordered
 
 _ON_VALUES = {
@@ -54,7 +54,7 @@ def rewritten(graph: Graph, handles: Collection[Tensor]) -> Graph:
                 if given in handles
             ]
             rewritten(body, inner)
-        if Trait.LOOP in record(node.type).traits:
+        if Trait.LOOP in node.traits:
             # A loop returns the handles that it is given.
             pairs = zip(node.outputs, node.inputs)
             same.update(
@@ -140,7 +140,7 @@ def _hoisted(loop: Node, handles: Collection[Tensor]) -> list[Node]:
         in_condition = condition.inputs[number]
         if not users or any(in_condition in n.inputs for n in condition.nodes):
             continue
-        if any(Trait.READS not in record(user.type).traits for user in users):
+        if any(Trait.READS not in user.traits for user in users):
             continue
         dtypes = {user.outputs[0].dtype for user in users}
         if len(dtypes) > 1:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from kerasmgpu.partitioner.step.constraints import layout_of
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 
 T = TypeVar("T")
 
@@ -31,12 +31,9 @@ def _without_memory_hints(graph: Graph) -> Graph:
     for node in graph.nodes:
         if (
             not waited_for.isdisjoint(node.needs)
-            or (
-                node.is_stateful
-                and Trait.READ_ONLY not in record(node.type).traits
-            )
+            or (node.is_stateful and Trait.READ_ONLY not in node.traits)
             or node.bodies
-            or Trait.CHECKS in record(node.type).traits
+            or Trait.CHECKS in node.traits
         ):
             waited_for.add(node)
         if not node.is_stateful and node.type != "NoOp":
@@ -69,7 +66,7 @@ def _merged(graph: Graph) -> Graph:
         node.controls = list(
             dict.fromkeys([representative.get(c, c) for c in node.controls])
         )
-        passes = Trait.PASSES in record(node.type).traits
+        passes = Trait.PASSES in node.traits
         if passes and not node.controls and layout_of(node) is None:
             same.update(zip(node.outputs, node.inputs))
             for passed, tensor in zip(node.outputs, node.inputs):
@@ -99,9 +96,9 @@ def _merged(graph: Graph) -> Graph:
 def _can_merge(node: Node) -> bool:
     # Reads of a variable after the same assignment are equal; automatic
     # control dependencies name the assignment, and are part of the key.
-    if Trait.READS in record(node.type).traits:
+    if Trait.READS in node.traits:
         return True
-    if Trait.MAKES_LIST in record(node.type).traits:
+    if Trait.MAKES_LIST in node.traits:
         return False  # Elements are inserted later, and may differ.
     return not node.is_stateful and not node.bodies
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.step.definitions import set_attributes
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, new_node
-from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.simplification import ordered
 from kerasmgpu.partitioner.step.sizes import StaticShape
 
@@ -59,11 +59,11 @@ def with_forwarded_stores(graph: Graph) -> Graph:
 
 
 def _reads(node: Node) -> bool:
-    return Trait.READS in record(node.type).traits
+    return Trait.READS in node.traits
 
 
 def _assigns(node: Node) -> bool:
-    return Trait.ASSIGNS in record(node.type).traits
+    return Trait.ASSIGNS in node.traits
 
 
 def _assigned_before(read: Node) -> Tensor | None:
@@ -264,7 +264,7 @@ def _members(value: Tensor) -> set[Node] | None:
 
 def _may_stack(node: Node, shape: StaticShape) -> bool:
     return (
-        Trait.ELEMENTWISE in record(node.type).traits
+        Trait.ELEMENTWISE in node.traits
         and not node.controls
         and len(node.outputs) == 1
         and node.outputs[0].static == shape
