@@ -416,6 +416,8 @@ class _Choice:
         for tensor, outer in self._program.trace.captured:
             if tensor.dtype.name != "resource" or tensor.element is None:
                 continue
+            if tensor in self._program.offloaded:
+                continue
             if (content := content_of(outer)) is not None:
                 elements = math.prod(one or 0 for one in tensor.element)
                 total += self._part(tensor, elements * content[1].size)

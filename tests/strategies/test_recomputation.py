@@ -115,7 +115,7 @@ def large():
     return model, x, x[:, :1]
 
 
-def choices(build, is_elementwise=False):
+def choices(build, is_elementwise=False, **settings):
     """A step's choices, as they are made while `build`'s model trains."""
     made = []
 
@@ -126,7 +126,7 @@ def choices(build, is_elementwise=False):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recomputation.Recomputation, "__call__", none)
         strategy = kerasmgpu.MirroredStrategy(
-            device_names(2), recompute="elementwise"
+            device_names(2), recompute="elementwise", **settings
         )
         with strategy.scope():
             model, x, y = build()
@@ -202,3 +202,21 @@ def test_xla_is_left_alone(caplog):
         model.jit_compile = True
     model.fit(x, y, ROWS, verbose=0)
     assert "has no effect with jit_compile=True" in caplog.text
+
+
+def test_what_is_on_the_host_or_divided_takes_less_of_a_device():
+    whole, divided, on_host = (
+        choices(transformer, **settings)._state()
+        for settings in (
+            {},
+            {"shard": "optimizer", "min_shard_bytes": 0},
+            {
+                "shard": "optimizer",
+                "min_shard_bytes": 0,
+                "offload": "optimizer",
+            },
+        )
+    )
+    slots = 2 * 4 * transformer()[0].count_params()
+    assert whole - divided == pytest.approx(slots / 2, rel=0.01)
+    assert whole - on_host == pytest.approx(slots, rel=0.01)

@@ -104,6 +104,9 @@ class Program:
             written, or `None`.
         before_compiling: `BeforeCompiling`, which is called before XLA
             compiles, or `None`.
+
+    Attributes:
+        offloaded: Handles, among the graph's inputs, of variables on the host.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class Program:
         self.queues: Mapping[str, str] = {}
         self._given: dict[Tensor, Value] = {}
         self._handles: dict[Tensor, list[tf.Tensor]] = {}
-        self._offloaded: set[Tensor] = set()
+        self.offloaded: set[Tensor] = set()
         self._written: dict[bool, Written] = {}
         self._describe_leaves()
         self._describe_captured()
@@ -266,7 +269,7 @@ class Program:
                 continue
             held = outer if isinstance(outer, ImaginedVariable) else sharded
             if held is not None and held.is_offloaded:
-                self._offloaded.add(tensor)
+                self.offloaded.add(tensor)
             if any(axis is not None for axis in axes):
                 kinds = _kinds_of_axes(tensor, axes)
                 self._give(tensor, *kinds[-mesh.num_axes :])
@@ -383,7 +386,7 @@ class Program:
         )
         lowered.instructions[:0] = self._checks(given)
         lowered.copied = frozenset(copied)
-        lowered.offloaded = frozenset(map(given.__getitem__, self._offloaded))
+        lowered.offloaded = frozenset(map(given.__getitem__, self.offloaded))
         lowered.groups = self._groups
         lowered.assigns_last = self.in_more_parts is not None
         all_passes.lower(lowered, self.trace.dump)
