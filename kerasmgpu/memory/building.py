@@ -42,7 +42,6 @@ def building_bytes(
 
     Args:
         variables: Sequence of `VariableRecord`, in the order of their creation.
-        setting: `Setting`.
 
     Example:
 

@@ -73,9 +73,7 @@ def settings(
     bytes are `None`. It also has the `"whole_total"` of one micro-batch.
 
     Args:
-        step: `traced_step.TracedStep`.
         job: Dictionary, see `main`, or of `memory_advice.job_of`.
-        num_replicas: Integer.
         shard: One of `state_bytes.SHARDS`, or a `keras.distribution`'s
             `Distribution` of so many devices, or its `Layouts`.
     """

@@ -26,7 +26,6 @@ def in_order(
     faster than they run, and between workers sending takes longer.
 
     Args:
-        nodes: The nodes of a function.
         places: For each node the name of its executor: devices have one each.
             Default: there is one.
     """

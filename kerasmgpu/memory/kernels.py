@@ -69,12 +69,7 @@ def traits_of(node: WrittenNode) -> "frozenset[Trait] | set[Trait]":
 
 
 def shares_first_input(node: WrittenNode, given: Sequence[Static]) -> bool:
-    """Whether a node's outputs share the whole buffer of its data input.
-
-    Args:
-        node: The node.
-        given: `Static`s of its inputs.
-    """
+    """Whether a node's outputs share the whole buffer of its data input."""
     if node.type in SHARE_BUFFERS or Trait.PASSES in traits_of(node):
         return True
     if node.type == "Cast":
@@ -86,12 +81,7 @@ def shares_first_input(node: WrittenNode, given: Sequence[Static]) -> bool:
 
 
 def is_view(node: WrittenNode, given: Sequence[Static]) -> bool:
-    """Whether a node's outputs are parts of its data input's buffer.
-
-    Args:
-        node: The node.
-        given: `Static`s of its inputs.
-    """
+    """Whether a node's outputs are parts of its data input's buffer."""
     if node.type not in _VIEWS:
         return False
     made, whole = node.outputs[0], given[data_input(node)].shape

@@ -11,7 +11,6 @@ class Buffer:
     """Memory of a tensor, which several values may share.
 
     Args:
-        num_bytes: Integer.
         category: String, the part of a step's memory that it counts towards.
         holds: Buffers that it keeps alive: elements of a list, the tensor that
             it is a part of, operands of an operation that XLA fuses.
@@ -60,9 +59,6 @@ class Buffer:
 
 class VariableBuffer(Buffer):
     """Buffer of a variable's handle; it has no bytes, but its content has.
-
-    Args:
-        content: `Buffer` of the variable's value.
 
     Attributes:
         is_copied: Whether reads of the variable are copies.

@@ -43,9 +43,6 @@ class Walk(Protocol):
         """Returns a `Walk` of the function `name`, a body of `node`.
 
         Args:
-            node: The loop, branch or call.
-            name: Name of the function.
-            given: What is known of the function's arguments.
             ledgers: Ledgers to count in, by memory. Default: those of this walk.
         """
 
@@ -56,8 +53,6 @@ def region(
     """Walks through a loop, branch or call.
 
     Args:
-        walk: The `Walk` of the function that `node` is in.
-        node: The loop, branch or call.
         bodies: Names of its functions. Of several branches, the one with the
             largest peak counts.
         inputs: Buffers of its inputs; a reference to each is dropped.

@@ -107,9 +107,7 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     traces stay equal on all workers.
 
     Args:
-        model: See `advice`.
         specification: Nest of `tf.TypeSpec`s of a global batch, all dense.
-        rows: Integer, rows of a global batch.
     """
     strategy = model.distribute_strategy
     mesh = Mesh.on(["CPU:0", "CPU:1"], strategy.replicas.mesh.host)
@@ -186,7 +184,6 @@ def job_of(
     """Returns a job for `counting.settings`, of a strategy's replicas.
 
     Args:
-        strategy: One of our strategies.
         limit: Integer, bytes of a device, or `None` if unknown.
         numbers: Micro-batches to try. Default: the fewest that fit.
     """

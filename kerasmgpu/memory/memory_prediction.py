@@ -131,7 +131,6 @@ def _add_meshes(
 
     Args:
         report: Dictionary of the most devices, to whose `"rows"` they are added.
-        counts: Numbers of devices.
         run_child: Function of keyword `devices` that returns such a dictionary.
 
     Returns:
@@ -150,9 +149,6 @@ def _add_meshes(
 
 def verdict(report: dict[str, Any]) -> str | None:
     """Returns a sentence: what fits, or what would reduce the largest part.
-
-    Args:
-        report: Dictionary, as `run` returns it.
 
     Returns:
         String, or `None` if no device's memory was given.

@@ -210,7 +210,6 @@ def state_bytes(
 
     Args:
         variables: Sequence of `VariableRecord`, in the order of the layers.
-        setting: `Setting`.
 
     Raises:
         InputError: If the setting is invalid.

@@ -12,7 +12,6 @@ class ValueSizes:
 
     Args:
         cost: The `CostModel` of a program, which knows the sizes of the batch.
-        mesh: The `Mesh`, with its micro-batches.
 
     Attributes:
         assumed: Names of sizes that are known only when the step runs, for

@@ -38,9 +38,6 @@ class Walk:
     """Walks through one function of a step, in the order of execution.
 
     Args:
-        step: `WrittenStep`.
-        function: `WrittenFunction`.
-        ledgers: Maps names of memories to their `Ledger`s.
         in_backward: Whether the function is a body of a node of the backward
             pass.
     """
@@ -70,7 +67,6 @@ class Walk:
         """Walks through the function, and counts its bytes in the ledgers.
 
         Args:
-            given: Buffers of the function's arguments.
             owned: Positions of arguments to which the caller gives up its
                 reference.
 
@@ -104,14 +100,7 @@ class Walk:
         given: Sequence[Static],
         ledgers: Mapping[str, Ledger] | None = None,
     ) -> "Walk":
-        """Returns a `Walk` of the function `name`, a body of `node`.
-
-        Args:
-            node: The loop, branch or call.
-            name: Name of the function.
-            given: `Static`s of the function's arguments.
-            ledgers: Ledgers to count in. Default: those of this walk.
-        """
+        """Returns a `Walk` of the function `name`, a body of `node`."""
         return Walk(
             self.step,
             self.step.function(name, given),

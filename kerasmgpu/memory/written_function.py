@@ -91,8 +91,6 @@ class WrittenFunction:
     """Converts a function to nodes, its arguments first.
 
     Args:
-        definition: `FunctionDef`.
-        given: `Static` of each argument.
         fallback: Function from a tensor's name in the definition to its shape,
             or `None`. It is called where TensorFlow doesn't infer the shape.
 
@@ -240,8 +238,6 @@ def _as_known(
     So TensorFlow infers its shape. Leaves other nodes as they are.
 
     Args:
-        node: `NodeDef` in `written`.
-        by_name: The function's `NodeDef`s by name.
         written: `GraphDef`, to which an all-gather's axis is added.
     """
     if not node.op.startswith("Collective"):

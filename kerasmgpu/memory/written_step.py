@@ -52,10 +52,6 @@ ACTIVATIONS, BATCH, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
 class WrittenStep:
     """Writes a step, and its functions, as the first worker would run them.
 
-    Args:
-        step: `TracedStep`.
-        setting: `Setting`.
-
     Attributes:
         jit_compile: Whether XLA compiles the step.
         arguments: List of a pair for each argument of the step: the
@@ -306,8 +302,6 @@ def _loops(
     `sizes.assumed`.
 
     Args:
-        graph: The `Graph`.
-        sizes: `ValueSizes`.
         earlier: Rounds of the loops before; those found here are added.
     """
     for node in graph.nodes:

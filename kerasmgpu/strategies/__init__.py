@@ -425,8 +425,6 @@ def _groups_of(
     """Returns a worker's replicas, and `shard_over`, of a mesh that shards.
 
     Args:
-        mesh: Sizes of its axes.
-        worker: The worker, or `None` in a single process.
         others: Other arguments that say so, which there may not be.
     """
     sizes = tuple(named_axes(mesh).values())

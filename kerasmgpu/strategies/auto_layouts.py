@@ -86,11 +86,8 @@ class AutoLayouts(Layouts):
         weights since, such as LoRA's, only these are laid out.
 
         Args:
-            model: `keras.Model`.
             trace: Function that returns the `Program` of its training step;
                 variables that the step makes exist then.
-            rows: Integer, rows of a global batch.
-            strategy: The strategy that trains it.
         """
         if model in self._models and not _has_new_weights(model):
             return

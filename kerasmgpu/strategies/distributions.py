@@ -24,9 +24,6 @@ _ATTRIBUTE = "_kerasmgpu_strategy"
 def strategy_of(distribution: Distribution) -> Any:
     """Returns the strategy of a distribution, made at the first call.
 
-    Args:
-        distribution: `keras.distribution.Distribution`.
-
     Raises:
         InputError: If a device of its mesh is not available.
     """
@@ -110,7 +107,6 @@ def noted(
 
     Args:
         num_devices: Integer, devices that `list_devices` lists.
-        device_type: `"GPU"` or `"CPU"`.
         strategy: See `Note`.
     """
     note, before = Note(strategy), keras.distribution.distribution()

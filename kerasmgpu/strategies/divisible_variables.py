@@ -19,7 +19,6 @@ class DivisibleVariables:
     """The variables of a model that can be divided, with their slots.
 
     Args:
-        model: `keras.Model` with its variables.
         fixed: Function that returns, for the values of a variable and its slots,
             the axes that they keep, empty for whole ones; `None` for those that
             can be laid out.

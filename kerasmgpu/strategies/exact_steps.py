@@ -293,7 +293,6 @@ class ExactSteps(_Strategy):
         """Finds a layout for a model that begins to train, with `"auto"`.
 
         Args:
-            model: `keras.Model`.
             trace: Function that returns the `Program` of its training step.
             rows: Integer, rows of a global batch; `None` where unknown.
         """
@@ -459,8 +458,6 @@ class ExactSteps(_Strategy):
         """Returns a function that takes an iterator and runs several steps.
 
         Args:
-            program: `Program` of the step.
-            written: The `Written` that runs.
             steps: Number of steps of a call.
             run: Function that is called in the place of `written`, or `None`.
         """
@@ -477,8 +474,6 @@ class ExactSteps(_Strategy):
         """Records the training step that runs from now on.
 
         Args:
-            program: `Program` of the step.
-            written: The `Written` that runs.
             rows: Integer, rows of a global batch; `None` where unknown.
         """
         self.trained_step.set(program.trace.original.graph, rows)

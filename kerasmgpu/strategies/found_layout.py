@@ -147,17 +147,7 @@ def search(
     links: Sequence[float] | None = None,
     start: keras.distribution.LayoutMap | None = None,
 ) -> FoundLayout:
-    """Finds a layout for a step that is traced; see `find_layout`.
-
-    Args:
-        variables: Those of the model.
-        program: `Program` of its training step on any mesh.
-        rows: Integer, rows of a global batch.
-        axes: Sizes of the mesh axes by their names.
-        memory: See `find_layout`.
-        links: See `find_layout`.
-        start: See `find_layout`.
-    """
+    """Finds a layout for a step that is traced; see `find_layout`."""
     if memory is not None:
         memory = checked_integer(memory, "memory", 1)
     large = {name: size for name, size in axes.items() if size > 1}
@@ -198,7 +188,6 @@ def on_mesh(
     """Returns a distribution on a mesh of the first devices.
 
     Args:
-        mesh: Sizes of the mesh axes.
         layouts: Keys and values of a `keras.distribution.LayoutMap`.
 
     Raises:

@@ -181,7 +181,6 @@ class PartitionedFunction:
     """Calls a function partitioned; `partition` returns it.
 
     Args:
-        fn: Function as it runs on one device.
         partitioned: Function that takes a function of one nest, and its name
             as `name`, and returns a
             `partitioner.runtime.function.Partitioned`.

@@ -28,8 +28,6 @@ class ImaginedSteps:
     """Counts what a device computes, sends and holds in a step, for any layout.
 
     Args:
-        program: `Program` of the step.
-        weights: The model's `DivisibleVariables`.
         axes: Sizes of the mesh axes that are larger than 1.
         rows_name: Name of the axis that rows are divided along.
         rows: Rows of a global batch.

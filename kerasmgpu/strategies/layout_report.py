@@ -141,12 +141,7 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
 
 
 def checked_model(model: keras.Model, name: str) -> None:
-    """Raises an `InputError` if a model's training step can't be planned.
-
-    Args:
-        model: `keras.Model`.
-        name: Name of the function that was called.
-    """
+    """Raises an `InputError` of `name()` if a step can't be planned."""
     if not isinstance(model, keras.Model):
         raise InputError(
             f"{name} is for a compiled keras.Model. Received: {model!r}"
@@ -167,10 +162,6 @@ def checked_model(model: keras.Model, name: str) -> None:
 
 def prepared_step(model: keras.Model, batch: Any) -> tuple[Program, int]:
     """Traces a model's training step; returns its program, and the rows.
-
-    Args:
-        model: `keras.Model`; see `checked_model`.
-        batch: Arrays of a global batch.
 
     Raises:
         InputError: If they are none.

@@ -98,13 +98,11 @@ class Search:
     """Finds the layout that costs least.
 
     Args:
-        sizes: Sizes of the mesh axes.
         rows_axis: The mesh axis that divides rows, or `None`. Variables are
             divided along it only where that sends less, as for tables, or
             where they don't fit otherwise.
         groups: Sequence of `Group`. Variables in none stay as they are in what
             the search begins with.
-        evaluate: Function that returns the `Cost` of a layout.
     """
 
     def __init__(
@@ -136,7 +134,6 @@ class Search:
         """Returns the layout that costs least of those that fit.
 
         Args:
-            starts: Layouts that it begins with.
             most: Integer, bytes that a device may hold, or `None`.
 
         Returns:
@@ -209,8 +206,6 @@ class Search:
         """Moves variables as long as that makes the layout cheaper.
 
         Args:
-            layout: The layout to begin with.
-            value: What a cost counts.
             overs: Mesh axes that divide. Default: all but that of the rows.
             families_first: Whether groups of one family move together first.
         """
@@ -291,10 +286,6 @@ class Search:
 
 def most_divided(shape: tuple[int, ...], sizes: Sequence[int]) -> AxesToShard:
     """Returns the axes of a variable of which each device holds least.
-
-    Args:
-        shape: Shape of the variable.
-        sizes: Sizes of the mesh axes.
 
     Example:
 

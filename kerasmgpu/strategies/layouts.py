@@ -176,9 +176,6 @@ class Layouts(Sharding):
 
         Of several axes, the first one of the mesh's.
 
-        Args:
-            variable: Describes the variable.
-
         Returns:
             Integer; `None` for a whole variable, and for an optimizer's that is
             no slot of a divided weight.
@@ -188,9 +185,6 @@ class Layouts(Sharding):
 
     def check(self, model: keras.Model) -> None:
         """Warns, once, of keys of the layout map that match nothing in a model.
-
-        Args:
-            model: `keras.Model` with its variables.
 
         Raises:
             InputError: If there are such keys, with `strict`.
@@ -239,9 +233,7 @@ def layouts_of(
 
     Args:
         distribution: See `Layouts`; or `Layouts`, which are returned.
-        num_workers: Integer, processes of the job.
         micro_batches: Integer or `"auto"`, micro-batches of each device.
-        strict: See `Layouts`.
 
     Raises:
         InputError: See `Layouts`; if workers have unequal numbers of devices, or

@@ -85,12 +85,7 @@ class Recomputation:
 def recomputation_of(
     recompute: str | None, limit: Callable[[], int | None] = lambda: None
 ) -> Recomputation | None:
-    """Returns what the argument `recompute` of a strategy asks for.
-
-    Args:
-        recompute: See `MirroredStrategy`.
-        limit: See `Recomputation`.
-    """
+    """Returns what the argument `recompute` of a strategy asks for."""
     asked = checked_recompute(recompute)
     if isinstance(asked, int):
         return Recomputation("auto", lambda: asked)
@@ -114,7 +109,6 @@ class _Choice:
     """Moves activations, one after the other, to those that are recomputed.
 
     Args:
-        program: The `Program` of a training step.
         is_elementwise: Whether no product may be computed again.
 
     Attributes:
@@ -368,11 +362,7 @@ class _Choice:
         return self.steps[best]
 
     def peak(self, again: Collection[Node]) -> int:
-        """Estimates the bytes of a replica at the peak of a step.
-
-        Args:
-            again: Nodes that run again.
-        """
+        """Estimates the peak bytes of a replica if a step runs nodes `again`."""
         passes, late = self.passes, copies(self.passes, again)
         runs = [(passes.time(node), node, False) for node in self._nodes]
         runs += [(time, node, True) for node, time in late.items()]

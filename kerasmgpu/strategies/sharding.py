@@ -60,8 +60,6 @@ class Sharding:
     Args:
         shard: `"optimizer"`, `"weights"`, `"embeddings"`, or a function of a
             `NewVariable` that returns whether to shard it, or its axis.
-        min_shard_bytes: Variables with fewer bytes stay whole.
-        num_replicas: Function that returns the number of replicas.
         groups: Function that returns into how many groups they are divided that
             have all variables each; see `Mesh.groups`. Tables of `Embedding`
             layers, of which a step sends the rows that it looks up, are divided
@@ -106,12 +104,7 @@ class Sharding:
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor | ValueInParts
     ) -> AxesToShard | None:
-        """Returns the axes along which to shard a variable, or `None`.
-
-        Args:
-            settings: Arguments of `tf.Variable`.
-            value: The variable's initial value.
-        """
+        """Returns the axes along which to shard a variable, or `None`."""
         if value.shape.rank in (None, 0) or not value.shape.is_fully_defined():
             return None
         if value.shape.num_elements() * value.dtype.size < self._min_bytes:
@@ -128,7 +121,6 @@ class Sharding:
         """Returns the axes of a variable that are divided.
 
         Args:
-            variable: Describes the variable.
             reference: The axes of the sharded weight whose slot it is, or `None`.
         """
         axis = self._axis(

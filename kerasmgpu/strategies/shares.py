@@ -28,7 +28,6 @@ def share_bounds(
     Args:
         rows: Scalar integer tensor, rows of the global batch.
         index: Integer or scalar integer tensor, index of the replica.
-        num_replicas: Integer, number of shares.
     """
     ends = tf.cast(index, rows.dtype) + [0, 1]
     return tf.unstack(first_row(ends, rows, num_replicas, tf.minimum))
@@ -70,8 +69,6 @@ def split_dataset(
     """Turns a data set of global batches into one of shares, in replica order.
 
     Args:
-        dataset: `tf.data.Dataset` of batches (any nest of tensors).
-        num_replicas: Number of shares per batch.
         first: Index of this worker's first replica.
         num_local: Number of replicas of this worker.
 

@@ -16,9 +16,6 @@ class Dump:
     """The dump of one function: a folder with a file for each pass.
 
     Creates the folder, if `KERASMGPU_DUMP` is set, and else does nothing.
-
-    Args:
-        name: Name of the function.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,12 +30,7 @@ class Dump:
         self._passes = itertools.count()
 
     def __call__(self, name: str, text: Callable[[], str]) -> None:
-        """Writes the program after a pass to the next file, if there is a folder.
-
-        Args:
-            name: Name of the pass.
-            text: Function that returns the program as text.
-        """
+        """Writes the program after a pass to the next file, if there is a folder."""
         if self._folder is not None:
             file = f"{next(self._passes):02}_{name}.txt"
             (self._folder / file).write_text(text(), "utf-8")

@@ -57,7 +57,6 @@ def _set_phases(program: Lowered, delays: Mapping[Instruction, int]) -> None:
     Sets `phases` and `after`, and splits reduce-scatters; see `_of_one_phase`.
 
     Args:
-        program: The program.
         delays: Maps instructions to the first phases that they may run in.
     """
     phases: dict[Instruction, int] = {}
@@ -94,7 +93,6 @@ def _of_one_phase(
     """Yields instructions, with reduce-scatters in turns split by phase.
 
     Args:
-        instructions: The instructions.
         made: Maps values to the phases from which on they can be used; the
             caller adds an instruction's outputs before it takes the next
             instruction.

@@ -89,7 +89,6 @@ def captured(
 
     Args:
         variable: Reference to the variable; two reads of it are one capture.
-        specification: `tf.TensorSpec` of its value.
         read: Reads the whole value; called where the function is called.
 
     Returns:

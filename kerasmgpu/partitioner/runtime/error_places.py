@@ -31,7 +31,6 @@ class error_places:
     """Context that adds the user's lines to errors in calls of a program.
 
     Args:
-        func_graph: `FuncGraph` that was traced.
         compiled: For each function that XLA compiles, by name, a dictionary from
             names of its nodes to those that they had.
     """

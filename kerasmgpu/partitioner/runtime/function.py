@@ -35,10 +35,8 @@ class Partitioned:
     `tf.function(reduce_retracing=True)` is.
 
     Args:
-        function: Function of positional arguments.
         one_device: Function that returns a context in which the function is
             traced.
-        name: Its name in messages and dumps.
         micro_batches: Parts in which a replica works through its rows, one
             after the other.
         repeats: Whether a call that runs out of memory is run again in twice
@@ -136,7 +134,6 @@ class Partitioned:
         Args:
             specification: Tuple of nests: a `tf.TypeSpec` for every tensor;
                 other leaves are passed as they are.
-            in_shares: See `Program`.
             first_batch: See `Program`; it only matters for a new program.
         """
         self._forget_stale()
@@ -247,7 +244,6 @@ def joined(shares: Sequence[Any], are_all: bool = False) -> Any:
     """Joins the replicas' values of a leaf of a batch, as a program takes them.
 
     Args:
-        shares: List with one value per replica.
         are_all: Whether there are no replicas in other processes; only then
             `Shares.rows` can be known.
 

@@ -115,19 +115,12 @@ def communication(written: Written) -> Iterator[tuple[Communication, int]]:
 
 
 def gathered_bytes(written: Written) -> int:
-    """Returns the peak bytes of gathered weights on each replica.
-
-    Args:
-        written: `written.Written` of a strategy with `shard`.
-    """
+    """Returns the peak bytes of gathered weights on each replica."""
     return bytes_alive(written.lowered)
 
 
 def linked_bytes(written: Written) -> tuple[int, int]:
     """Returns the bytes that a replica copies to the host, and back, in a step.
-
-    Args:
-        written: `written.Written` of a strategy with `offload`.
 
     Returns:
         `(to_host, to_device)`, for the longest parts; scalars aren't counted.

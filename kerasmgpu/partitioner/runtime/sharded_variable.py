@@ -96,12 +96,7 @@ class AxisToShard(Protocol):
     def __call__(
         self, settings: Mapping[str, Any], value: tf.Tensor | ValueInParts
     ) -> "AxesToShard | None":
-        """Returns the axes along which to shard a variable, or `None`.
-
-        Args:
-            settings: Arguments of `tf.Variable`.
-            value: Its initial value.
-        """
+        """Returns the axes along which to shard a variable, or `None`."""
 
 
 class Extended(Protocol):
@@ -138,13 +133,10 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
     """A `tf.Variable` whose elements are divided over the replicas.
 
     Args:
-        extended: The `Extended` of its strategy.
         parts: This process's parts, `tf.Variable`s in the order of replicas.
         axes: For each axis of the mesh, the axis of the variable that is divided
             along it, if any. Parts differ by at most one element along each;
             the first ones are longer.
-        shape: The whole shape.
-        settings: Arguments of `tf.Variable`: its name, type, ….
         is_offloaded: Whether its parts are on the host.
 
     Attributes:
@@ -699,12 +691,9 @@ def create(
     """Creates a sharded variable.
 
     Args:
-        extended: The `Extended` of the strategy.
         axes: For each axis of the mesh, the axis of the variable that is divided
             along it, if any.
         value: The whole initial value, equal on all workers.
-        settings: Arguments of `tf.Variable`.
-        is_offloaded: Whether its parts are on the host.
     """
     strategy: Any = extended._container_strategy()
     devices: Sequence[str] = strategy.extended.worker_devices

@@ -35,11 +35,6 @@ from kerasmgpu.partitioner.step.simplification import (
 class Trace:
     """Traces a function as it runs on one device, and simplifies the graph.
 
-    Args:
-        function: Function of positional arguments.
-        arguments: Tuple of `tf.TypeSpec`s.
-        name: Its name in messages and dumps.
-
     Attributes:
         graph: `graph.Graph`.
         leaves: The graph's inputs for the tensors of `arguments`, in the
@@ -122,11 +117,7 @@ class Trace:
         return self._original or self
 
     def running_again(self, names: Collection[str]) -> "Trace":
-        """Returns a copy that computes activations again; see `recompute`.
-
-        Args:
-            names: Names of the nodes to run again.
-        """
+        """Returns a copy that computes the nodes `names` again."""
         other = copy.copy(self)
         other._original = self.original
         other._simplify(self._is_sharded)

@@ -30,7 +30,6 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
     """Returns what the replicas send each other in one step.
 
     Args:
-        written: `written.Written` of a training step.
         rows: Integer, rows of a batch over all replicas.
 
     Returns:

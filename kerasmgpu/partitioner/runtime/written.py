@@ -125,7 +125,6 @@ class Written:
         """Returns another form of the function, which calls the same functions.
 
         Args:
-            library: The functions that are added; see `Written`.
             more_types: `tf.DType`s of the outputs that it returns besides.
         """
         return Written(

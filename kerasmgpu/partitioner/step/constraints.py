@@ -18,7 +18,6 @@ def laid_out(tensor: tf.Tensor, axes: Sequence[int | None]) -> tf.Tensor:
     """Returns a tensor with a mark, in the graph that is being traced.
 
     Args:
-        tensor: The tensor.
         axes: For each axis of the mesh, the axis of the tensor that is divided
             along it, or `None`.
     """

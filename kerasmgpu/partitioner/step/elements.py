@@ -83,8 +83,6 @@ class Elements:
         Args:
             node: Key of the insertion, such as the `Node` that inserts it; its
                 earlier facts are replaced.
-            shape: See `Tensor.shape`.
-            value: See `Tensor.value`.
         """
         self._cell()._put[node] = (shape, value)
 

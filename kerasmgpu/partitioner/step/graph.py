@@ -279,8 +279,6 @@ def new_node(
     """Creates a node without inputs and outputs.
 
     Args:
-        type: Type of the operation.
-        name: Its name in messages and dumps.
         definition: `NodeDef` to take the attributes and the device from.
     """
     template = node_def_pb2.NodeDef(op=type)

@@ -16,7 +16,6 @@ def rounds_of(loop: Node, earlier: Mapping[Node, Any]) -> SizeLike | None:
     the end of a sentence, counts as one that runs to its limit.
 
     Args:
-        loop: Node of a loop.
         earlier: Maps the loops before it to their rounds. A gradient's loop has
             as many rounds as its forward loop.
     """

@@ -23,9 +23,6 @@ from kerasmgpu.partitioner.step.sizes import StaticShape
 def read(func_graph: FuncGraph) -> Graph:
     """Reads a traced function as a graph, orders its effects and simplifies it.
 
-    Args:
-        func_graph: `FuncGraph`, as a `tf.function`'s trace has it.
-
     Returns:
         A `Graph`; its inputs are in the order of `func_graph.inputs`.
     """

@@ -32,9 +32,6 @@ def values_read(node: Node) -> list[Tensor]:
 class Passes:
     """Tells the forward pass of a step from all that is computed of gradients.
 
-    Args:
-        graph: The `Graph` of a training step.
-
     Attributes:
         forward: Nodes that no gradient goes into.
         saved: Tensors of the forward pass that other nodes read, and these
@@ -128,7 +125,6 @@ def copies(passes: Passes, again: Collection[Node]) -> dict[Node, Time]:
     """Returns when the copies of nodes run, in the order of time.
 
     Args:
-        passes: The `Passes` of the graph.
         again: Nodes of the forward pass. Those that the backward pass doesn't
             need are left out of the result.
     """
@@ -152,12 +148,7 @@ def _lower(due: dict[Node, float], node: Node, value: float) -> None:
 
 
 def rewrite(graph: Graph, names: Collection[str]) -> None:
-    """Lets the backward pass read copies of nodes; changes the graph.
-
-    Args:
-        graph: The `Graph` of a training step.
-        names: Names of the nodes, of the forward pass, to run again.
-    """
+    """Lets the backward pass read copies of `names`; changes the graph."""
     passes = Passes(graph)
     again = [node for node in graph.nodes if node.name in names]
     made: dict[Tensor, Tensor] = {}

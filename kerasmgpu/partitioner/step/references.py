@@ -15,8 +15,6 @@ class Reference(str):
     micro-batches.
 
     Args:
-        name: The string.
-        dtype: Type of the tensor.
         device: Name of the device of its node; `None` for an argument.
         is_on_host: Whether it is at the place `HOST`. The device does not tell:
             a replica can be on the same CPU.

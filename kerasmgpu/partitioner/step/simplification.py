@@ -122,7 +122,6 @@ def in_order(items: Iterable[T], needs: Callable[[T], Iterable[T]]) -> list[T]:
     The result also has predecessors that aren't among the items.
 
     Args:
-        items: Hashable items.
         needs: Function that lists the predecessors of an item.
     """
     placed, order = set(), []

@@ -290,7 +290,6 @@ def evaluate(size: SizeLike, values: Mapping[Symbol, int]) -> int:
     """Evaluates a size for given values of its symbols.
 
     Args:
-        size: Integer or `Size`.
         values: Maps the symbols, each as its `Symbol.joined`, to integers.
     """
     return sum(
@@ -345,7 +344,6 @@ def fits(value: SizeLike | None, dtype: "tf.DType", rows: int = 1) -> bool:
 
     Args:
         value: Integer, `Size` or `None`.
-        dtype: `tf.DType`.
         rows: Assumed value of the symbols in a term, multiplied. Defaults to
             `1`.
     """
