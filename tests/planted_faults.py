@@ -77,6 +77,13 @@ FAULTS = {
         "its = list(places)",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
+    "copies_at_once": Fault(
+        "activations are computed again before a gradient needs them",
+        "partitioner/step/recompute.py",
+        "node.controls.append(gradient)",
+        "pass",
+        "tests/strategies/test_recomputation.py",
+    ),
     "narrow_sums": Fault(
         "sums of float16 are made in float16",
         "partitioner/ir/instructions.py",

@@ -164,6 +164,7 @@ def _row(
         "shard": name,
         "shard_over": num_replicas // groups if groups > 1 else None,
         "offload": "optimizer" if state.host else None,
+        "recompute": setting.recompute,
         "mesh": mesh,
         "micro_batches": setting.micro_batches,
         "weights": copies * state.weights,

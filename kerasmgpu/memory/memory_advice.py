@@ -54,8 +54,7 @@ def advice(model: keras.Model, feed: Feed) -> str:
         f"{_setting(_now(strategy, name, parts))}."
     )
     lines = [head]
-    is_known = isinstance(shard, AutoLayouts) or not callable(shard)
-    if is_known:  # What a user's function shards isn't predicted.
+    if _is_predicted(shard):
         job = job_of(strategy, limit, [parts])
         (now,) = counting.settings(step, job, replicas, shard)
         lines = [
@@ -78,6 +77,7 @@ def _now(strategy: Any, shard: Any, parts: int) -> dict[str, Any]:
         "shard": shard,
         "shard_over": strategy.shard_over,
         "offload": strategy.offload,
+        "recompute": strategy.recompute,
         "micro_batches": parts,
     }
 
@@ -92,6 +92,11 @@ def shard_of(strategy: Any) -> Any:
     if strategy.distribution is not None:
         return strategy.distribution
     return strategy.shard or "none"
+
+
+def _is_predicted(shard: Any) -> bool:
+    """Whether `counting.settings` takes it: not a function of the user's own."""
+    return isinstance(shard, AutoLayouts) or not callable(shard)
 
 
 def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
@@ -152,6 +157,11 @@ def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     job = job_of(strategy, limit, numbers)
     for shard in shards[: 3 if replicas > 1 or strategy.offload else 1]:
         found += counting.settings(step, job, replicas, shard)
+    own = shard_of(strategy)
+    recomputes = step.jit_compile or strategy.recompute
+    if limit and _is_predicted(own) and not recomputes:
+        again = job | {"recompute": "auto", "micro_batches": [1]}
+        found += counting.settings(step, again, replicas, own)
     if limit and not any(row["fits"] for row in found):
         # Where replicas share the host's memory, offload doesn't save any.
         job["offload"] = "optimizer"
@@ -174,7 +184,7 @@ def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     return (
         f"Nothing fits on {replicas} of these devices: the least is "
         f"{size(least['total'])} with {_setting(least)}, most of it {largest}. "
-        "Take more replicas, a smaller batch, keras.remat or mixed_float16."
+        "Take more replicas, a smaller batch or mixed_float16."
     )
 
 
@@ -208,6 +218,8 @@ def _setting(row: dict[str, Any]) -> str:
             settings.insert(1, f"shard_over={row['shard_over']}")
     if row["offload"]:
         settings.insert(-1, f"offload={row['offload']!r}")
+    if row["recompute"] not in (None, "none"):
+        settings.append(f"recompute={row['recompute']!r}")
     return ", ".join(settings)
 
 
@@ -233,6 +245,8 @@ def _layers(
         num_workers=num_workers,
         device_type=job["device_type"],
         groups=strategy.replicas.mesh.groups,
+        recompute=strategy.recompute,
+        limit=device_bytes(strategy),
     )
     peak = step_peak(step.offloading if strategy.offload else step, setting)
     for scope, num_bytes in peak.scopes.items():

@@ -68,7 +68,11 @@ def run(
         numbers = checked_counts(micro_batches, name="micro_batches")
     if batch_size_per_replica is not None:
         checked_integer(batch_size_per_replica, "batch_size_per_replica", 1)
-    checked_recompute(recompute)
+    if checked_recompute(recompute) == "auto" and device_memory is None:
+        raise InputError(
+            "recompute='auto' makes a step fit device_memory. Received: "
+            "device_memory=None; give both, or the size, as recompute='20GiB'"
+        )
     memory = None if device_memory is None else devices.parse(device_memory)
     if shard is None:
         shard = "none"
@@ -194,15 +198,17 @@ def cost(row: dict[str, Any]) -> tuple[int, bool, int]:
 
 def _setting(row: dict[str, Any]) -> str:
     replicas = "replica" if row["replicas"] == 1 else "replicas"
-    offload = f" --offload={row['offload']}" if row["offload"] else ""
+    others = f" --offload={row['offload']}" if row["offload"] else ""
+    if row["recompute"] not in (None, "none"):
+        others += f" --recompute={row['recompute']}"
     if row["mesh"] is not None:
         return (
-            f"the mesh {reports.mesh_text(row['mesh'])} with{offload} "
+            f"the mesh {reports.mesh_text(row['mesh'])} with{others} "
             f"--micro_batches={row['micro_batches']}"
         )
     over = f" --shard_over={row['shard_over']}" if row["shard_over"] else ""
     return (
-        f"{row['replicas']} {replicas} with --shard={row['shard']}{over}{offload} "
+        f"{row['replicas']} {replicas} with --shard={row['shard']}{over}{others} "
         "and "
         f"--micro_batches={row['micro_batches']}"
     )

@@ -87,6 +87,18 @@ def test_slots_that_do_not_fit_are_offered_a_place():
     assert "Nothing fits" in said(True)
 
 
+def test_activations_are_offered_to_be_computed_again():
+    with mirrored(2, None).scope():
+        dense = [layers.Dense(64, activation="gelu") for _ in range(6)]
+        model = keras.Sequential([keras.Input((64,)), *dense])
+        model.compile("sgd", "mse", jit_compile=False)
+        rows = tf.TensorSpec([4096, 64])
+        step = memory_advice.traced(model, (rows, rows), 4096)
+        # Two replicas: of 4 tensors for each `gelu`, 1 MiB each, 2 fit.
+        said = memory_advice._fitting(step, model.distribute_strategy, 18 << 20)
+    assert "; or micro_batches=1, recompute='auto' (" in said
+
+
 def test_auto_explains_when_it_gives_up():
     strategy = kerasmgpu.MirroredStrategy(device_names(1), micro_batches="auto")
     said = message(strategy, batch_size=4)

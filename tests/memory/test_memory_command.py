@@ -64,6 +64,8 @@ def test_the_function_prints_a_table(capsys):
         (dict(micro_batches=[0]), "micro_batches must be an integer"),
         (dict(global_batch_size=0), "global_batch_size must be an integer"),
         (dict(device_memory="big"), "device_memory must be a size"),
+        (dict(recompute="auto"), "recompute='auto' makes a step fit device_"),
+        (dict(recompute="all"), 'recompute must be "none", "elementwise"'),
         (dict(data="nowhere"), "data must be MODULE:FUNCTION"),
     ],
 )

@@ -109,10 +109,12 @@ def test_offloaded_slots_follow_one_device(strategy, optimizer):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, shard",
-    zip(
-        "Adadelta Adafactor Adagrad Adamax Ftrl Lamb Lion Muon Nadam "
-        "RMSprop".split(),
-        itertools.cycle(["optimizer", "weights"]),
+    list(
+        zip(
+            "Adadelta Adafactor Adagrad Adamax Ftrl Lamb Lion Muon Nadam "
+            "RMSprop".split(),
+            itertools.cycle(["optimizer", "weights"]),
+        )
     ),
 )
 def test_all_optimizers(name, shard):
