@@ -48,19 +48,26 @@ def advice(model: keras.Model, feed: Feed) -> str:
     step = traced(model, feed.batch_specification, rows)
     parts = strategy.micro_batches
     parts = 1 if parts == "auto" else int(parts)
-    name = "layout" if strategy.distribution is not None else shard
+    own = {
+        "shard": "layout" if strategy.distribution is not None else shard,
+        "shard_over": strategy.shard_over,
+        "offload": strategy.offload,
+        "recompute": strategy.recompute,
+        "micro_batches": parts,
+    }
     head += (
         f": {rows} rows on {replicas} replica{'s' if replicas > 1 else ''}, "
-        f"{_setting(_now(strategy, name, parts))}."
+        f"{_setting(own)}."
     )
     lines = [head]
     if _is_predicted(shard):
         job = job_of(strategy, limit, [parts])
         (now,) = counting.settings(step, job, replicas, shard)
+        shares = [f"{part} {size(now[part])}" for part in PARTS if now[part]]
         lines = [
             f"{head} Predicted: {size(now['total'])} on each"
             + (f", of {size(limit)} for tensors" if limit else "")
-            + f" ({', '.join(_parts(now))}).",
+            + f" ({', '.join(shares)}).",
             "Alive at the peak, by layer: "
             f"{_layers(model, step, shard, parts)}.",
         ]
@@ -69,17 +76,6 @@ def advice(model: keras.Model, feed: Feed) -> str:
         f"For other settings run: {command}",
     ]
     return "\n".join(lines)
-
-
-def _now(strategy: Any, shard: Any, parts: int) -> dict[str, Any]:
-    """Returns the keys of a row of `counting.settings` that `_setting` needs."""
-    return {
-        "shard": shard,
-        "shard_over": strategy.shard_over,
-        "offload": strategy.offload,
-        "recompute": strategy.recompute,
-        "micro_batches": parts,
-    }
 
 
 def shard_of(strategy: Any) -> Any:
@@ -221,10 +217,6 @@ def _setting(row: dict[str, Any]) -> str:
     if row["recompute"] not in (None, "none"):
         settings.append(f"recompute={row['recompute']!r}")
     return ", ".join(settings)
-
-
-def _parts(row: dict[str, Any]) -> list[str]:
-    return [f"{part} {size(row[part])}" for part in PARTS if row[part]]
 
 
 def _layers(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import attribute_value, node_name
+from kerasmgpu.partitioner.step.reading import shape_of
 from kerasmgpu.partitioner.step.recompute import is_backward_name
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 
@@ -121,7 +122,8 @@ class WrittenFunction:
             for number, node in enumerate((*arguments, *definition.node_def))
         }
         self._outputs = {
-            node.name: _output_names(node) for node in definition.node_def
+            node.name: graphs.Node(node.name, node.op, node).output_names
+            for node in definition.node_def
         }
         self.nodes = [
             WrittenNode(node, [static])
@@ -174,10 +176,6 @@ class WrittenFunction:
         return int(tf.make_ndarray(constant.attr["value"].tensor))
 
 
-def _output_names(node: Any) -> list[str]:
-    return graphs.Node(node.name, node.op, node).output_names
-
-
 def _inferred(
     definition: Any,
     given: Sequence[Static],
@@ -204,15 +202,11 @@ def _inferred(
         tf.graph_util.import_graph_def(written, name="")
     return {
         node.name: [
-            Static(one.dtype, _shape(one))
+            Static(one.dtype, shape_of(one))
             for one in graph.get_operation_by_name(node.name).outputs
         ]
         for node in definition.node_def
     }
-
-
-def _shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
-    return None if tensor.shape.rank is None else tuple(tensor.shape)
 
 
 def _argument(name: str, static: Static) -> Any:

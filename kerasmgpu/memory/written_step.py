@@ -33,6 +33,7 @@ from kerasmgpu.partitioner.runtime.tracing import Trace
 from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.places import HOST
+from kerasmgpu.partitioner.step.reading import shape_of
 from kerasmgpu.partitioner.step.recompute import is_backward_name
 from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
@@ -151,9 +152,7 @@ class WrittenStep:
         """Returns the `Static` of a captured tensor, as its device holds it."""
         tensor, axes = handle.variable.tensor, handle.variable.axes
         if tensor.dtype != tf.resource:
-            rank = tensor.shape.rank
-            shape = None if rank is None else tuple(tensor.shape)
-            return Static(tensor.dtype, shape)
+            return Static(tensor.dtype, shape_of(tensor))
         content = content_of(tensor)
         if content is None:
             return Static(tf.resource, None)

@@ -383,36 +383,29 @@ def strategy(
             "strict is about the keys of a distribution's layout map. "
             "Received: strict=True without a distribution; leave it out."
         )
+    settings: dict[str, Any] = dict(
+        batch_norm=batch_norm,
+        shard=shard,
+        min_shard_bytes=min_shard_bytes,
+        micro_batches=micro_batches,
+        xla_cache=xla_cache,
+        shard_over=shard_over,
+        offload=None if layouts is not None else offload,
+        recompute=recompute,
+    )
     made: MirroredStrategy | MultiWorkerMirroredStrategy
     if worker is not None:
         made = MultiWorkerMirroredStrategy(
             communication_options=_communication_options(all_reduce, num_packs),
-            batch_norm=batch_norm,
             num_replicas=num_replicas,
             devices=devices,
             virtual_devices=virtual_devices,
-            shard=shard,
-            min_shard_bytes=min_shard_bytes,
-            micro_batches=micro_batches,
-            xla_cache=xla_cache,
-            shard_over=shard_over,
-            offload=None if layouts is not None else offload,
-            recompute=recompute,
+            **settings,
         )
     else:
         names = device_choice.choose(num_replicas, devices, virtual_devices)
-        made = MirroredStrategy(
-            names,
-            cross_device_ops=_cross_device_ops(all_reduce, num_packs, names),
-            batch_norm=batch_norm,
-            shard=shard,
-            min_shard_bytes=min_shard_bytes,
-            micro_batches=micro_batches,
-            xla_cache=xla_cache,
-            shard_over=shard_over,
-            offload=None if layouts is not None else offload,
-            recompute=recompute,
-        )
+        cross_device_ops = _cross_device_ops(all_reduce, num_packs, names)
+        made = MirroredStrategy(names, cross_device_ops, **settings)
     if layouts is not None:
         made.lay_out(layouts, offload)
         _say_what_workers_read(made)

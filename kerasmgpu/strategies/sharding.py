@@ -149,9 +149,8 @@ class Sharding:
         if reference is not None:
             return reference
         if self._shard == "embeddings":
-            return (
-                0 if variable.is_embedding and self._fits(variable, 0) else None
-            )
+            is_long = variable.shape[0] >= self._num_replicas()
+            return 0 if variable.is_embedding and is_long else None
         if self._shard == "optimizer" and variable.kind != "slot":
             return None
         return shard_axis(
@@ -181,10 +180,6 @@ class Sharding:
                 f"{list(variable.shape)}"
             )
         return chosen % rank
-
-    def _fits(self, variable: NewVariable, axis: int) -> bool:
-        """Whether an axis has at least one element for each replica."""
-        return variable.shape[axis] >= self._num_replicas()
 
 
 def _is_slot(settings: Mapping[str, Any]) -> bool:

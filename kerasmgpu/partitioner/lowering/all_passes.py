@@ -60,11 +60,13 @@ class OnProgram(NamedTuple):
         run: The pass, a function that changes the program; dumps have its name.
         does: What it does, in a line.
         runs_on: Function that returns whether a program needs the pass.
+        on_bodies: Whether it runs on each body by itself, too.
     """
 
     run: Callable[[Lowered], None]
     does: str
     runs_on: Callable[[Lowered], bool] = _always
+    on_bodies: bool = False
 
 
 class OnNodes(NamedTuple):
@@ -88,11 +90,22 @@ PASSES: Sequence[OnProgram | OnNodes] = (
         sum_in_first_group,
         "sums over rows that each group has are made by the first one",
         lambda program: program.mesh.groups > 1,
+        on_bodies=True,
     ),
-    OnProgram(insert_reshards, "a `Reshard` wherever a placement changes"),
+    OnProgram(
+        insert_reshards,
+        "a `Reshard` wherever a placement changes",
+        on_bodies=True,
+    ),
     OnProgram(lower_reshards, "communication, slices, recomputation for each"),
-    OnProgram(scatter_early, "reduce-scatters behind what makes gradients"),
-    OnProgram(group_sums, "parts summed at once are one all-reduce"),
+    OnProgram(
+        scatter_early,
+        "reduce-scatters behind what makes gradients",
+        on_bodies=True,
+    ),
+    OnProgram(
+        group_sums, "parts summed at once are one all-reduce", on_bodies=True
+    ),
     OnProgram(place_regions, "who runs a loop or branch"),
     OnProgram(agree, "workers take the first one's value"),
     OnProgram(place_operations, "what each replica runs; what waits for data"),
@@ -118,6 +131,7 @@ PASSES: Sequence[OnProgram | OnNodes] = (
         offload,
         "what runs on the host, next to variables there",
         lambda program: bool(program.offloaded),
+        on_bodies=True,
     ),
     OnProgram(outline, "functions that each replica calls", pays),
     OnNodes(
@@ -148,7 +162,8 @@ def lower(program: Lowered, dump: Dump) -> None:
     """Runs the passes on programs, which change `program` in place."""
     for one in PASSES:
         if isinstance(one, OnProgram) and one.runs_on(program):
-            one.run(program)
+            for each in program.programs() if one.on_bodies else [program]:
+                one.run(each)
             dump(one.run.__name__, lambda: program_text(program))
 
 

@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.sent_types import may_differ
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, REPLICATED
 from kerasmgpu.partitioner.rules.table import Plans
-from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.graph import Graph, Tensor
 from kerasmgpu.partitioner.step.records import Trait
 
 _SAFE = {Trait.ELEMENTWISE, Trait.GENERATES, Trait.MOVES}
@@ -89,15 +89,15 @@ def _causes(plans: Sequence[Plans], tensors: Iterable[Tensor]) -> set[Tensor]:
             or Trait.COPIED in node.traits
         ):
             continue  # Communication makes it equal.
-        if tensor.dtype.is_integer or tensor.dtype.is_bool or _is_safe(node):
+        if (
+            tensor.dtype.is_integer
+            or tensor.dtype.is_bool
+            or _SAFE & node.traits
+        ):
             waiting += node.inputs
         elif node.inputs and not node.bodies:
             found.add(tensor)
     return found
-
-
-def _is_safe(node: Node) -> bool:
-    return not _SAFE.isdisjoint(node.traits)
 
 
 def _broadcasts(

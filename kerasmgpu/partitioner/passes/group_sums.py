@@ -19,6 +19,7 @@ from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.rules.kinds import Partial, PerReplica
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.simplification import reached
 
 LAST = float("inf")
 """Level of nodes that depend on a sum, but that no other sum needs."""
@@ -27,19 +28,14 @@ LAST = float("inf")
 def levels(graph: Graph, plans: Sequence[Plans]) -> dict[Node, float]:
     """Returns the level of each node, in the order of the graph."""
     found: dict[Node, float] = {}
-    waiting: list[Node] = []
+    summed: list[Node] = []
     for node in graph.nodes:
         sums = [tensor.node for tensor in _sums_for(node, plans)]
-        waiting += sums
+        summed += sums
         before = [found.get(other, 0) for other in node.needs]
         before += [found.get(other, 0) + 1 for other in sums]
         found[node] = max(before, default=0)
-    needed: set[Node] = set()
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting += node.needs
+    needed = reached(summed, lambda node: node.needs)
     return {
         node: level if not level or node in needed else LAST
         for node, level in found.items()
@@ -52,11 +48,6 @@ def group_sums(program: Lowered) -> None:
     Sums, maxima and so on stay apart, as do all-reduces whose inputs aren't
     made there yet.
     """
-    for one in program.programs():
-        _group_sums(one)
-
-
-def _group_sums(program: Lowered) -> None:
     needed_at = _needed_at(program)
     nodes = sorted(program.graph.nodes, key=program.levels.__getitem__)
     made_at = {node: position for position, node in enumerate(nodes)}

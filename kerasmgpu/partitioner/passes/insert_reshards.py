@@ -6,7 +6,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
     value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered, Region
+from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.rules.kinds import KNOWN
 
 
@@ -36,9 +36,6 @@ def insert_reshards(program: Lowered) -> None:
         for one in instruction.outputs:
             made[one] = None
             source.setdefault(one.tensor, one)
-        if isinstance(instruction, Region):
-            for body in instruction.bodies:
-                insert_reshards(body)
     for wanted in program.outputs:
         need(wanted)
     program.instructions = result

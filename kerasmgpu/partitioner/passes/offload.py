@@ -27,10 +27,9 @@ from kerasmgpu.partitioner.step.records import Trait
 
 def offload(program: Lowered) -> None:
     """Sets `on_host`, and inserts copies between the host and devices."""
-    for one in program.programs():
-        if one.offloaded and not one.mesh.is_anywhere:
-            one.on_host = _Choice(one).on_host
-            _insert_copies(one)
+    if program.offloaded and not program.mesh.is_anywhere:
+        program.on_host = _Choice(program).on_host
+        _insert_copies(program)
 
 
 class _Choice:

@@ -22,11 +22,6 @@ from kerasmgpu.partitioner.rules.kinds import SummedInGroups
 
 def scatter_early(program: Lowered) -> None:
     """Moves reduce-scatters, in groups, behind what makes their inputs."""
-    for one in program.programs():
-        _scatter_early(one)
-
-
-def _scatter_early(program: Lowered) -> None:
     waiting: dict[Value, list[ReduceScatter]] = {}
     between: dict[Value, AllReduce] = {}
     for instruction in program.instructions:

@@ -19,12 +19,11 @@ from kerasmgpu.partitioner.rules.kinds import PARTIAL, Sharded
 
 def sum_in_first_group(program: Lowered) -> None:
     """Inserts a `FirstOnly` behind each operation that makes such a sum."""
-    for one in program.programs():
-        one.instructions = [
-            made
-            for instruction in one.instructions
-            for made in _with_first_only(instruction)
-        ]
+    program.instructions = [
+        made
+        for instruction in program.instructions
+        for made in _with_first_only(instruction)
+    ]
 
 
 def _with_first_only(instruction: Instruction) -> list[Instruction]:

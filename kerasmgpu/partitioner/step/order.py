@@ -10,6 +10,7 @@ simplified.
 
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait
+from kerasmgpu.partitioner.step.simplification import reached
 
 _NOT_ORDERED = {Trait.NO_STATE, Trait.PRIVATE_STATE}
 
@@ -36,14 +37,11 @@ def _ordered_by_tensorflow(graph: Graph) -> set[Node]:
 
     Automatic control dependencies order them.
     """
-    found, waiting = set(), list(graph.effects)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            if node.type == "NoOp":  # The end of an inlined function.
-                waiting += node.controls
-    return found
+    return reached(
+        graph.effects,
+        # A `NoOp` is the end of an inlined function.
+        lambda node: node.controls if node.type == "NoOp" else (),
+    )
 
 
 def _before(node: Node) -> list[Node]:

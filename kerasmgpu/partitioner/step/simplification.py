@@ -43,7 +43,8 @@ def _without_memory_hints(graph: Graph) -> Graph:
 
 def without_dead_nodes(graph: Graph) -> Graph:
     """Removes nodes that no output or effect needs; returns the graph."""
-    needed = _needed(graph)
+    made = [tensor.node for tensor in graph.outputs]
+    needed = reached([*made, *graph.effects], lambda node: node.needs)
     graph.nodes = [node for node in graph.nodes if node in needed]
     return graph
 
@@ -103,17 +104,16 @@ def _can_merge(node: Node) -> bool:
     return not node.is_stateful and not node.bodies
 
 
-def _needed(graph: Graph) -> set[Node]:
-    """Returns the nodes of outputs, the effects, and all their ancestors."""
-    needed = set()
-    waiting = [tensor.node for tensor in graph.outputs] + list(graph.effects)
+def reached(items: Iterable[T], needs: Callable[[T], Iterable[T]]) -> set[T]:
+    """Returns items, and all that they need, directly or not."""
+    found: set[T] = set()
+    waiting = list(items)
     while waiting:
-        node = waiting.pop()
-        if node in needed:
-            continue
-        needed.add(node)
-        waiting += node.needs
-    return needed
+        item = waiting.pop()
+        if item not in found:
+            found.add(item)
+            waiting += needs(item)
+    return found
 
 
 def in_order(items: Iterable[T], needs: Callable[[T], Iterable[T]]) -> list[T]:

@@ -22,7 +22,7 @@ import tensorflow as tf
 from kerasmgpu.partitioner.step.definitions import set_attributes
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, new_node
 from kerasmgpu.partitioner.step.records import Trait
-from kerasmgpu.partitioner.step.simplification import ordered
+from kerasmgpu.partitioner.step.simplification import ordered, reached
 from kerasmgpu.partitioner.step.sizes import StaticShape
 
 LARGEST = 1 << 16
@@ -252,14 +252,11 @@ def _members(value: Tensor) -> set[Node] | None:
     shape = value.static
     if not shape or value.num_bytes > LARGEST:
         return None
-    members, waiting = set(), [value]
-    while waiting:
-        tensor = waiting.pop()
-        if tensor.node in members or not _may_stack(tensor.node, shape):
-            continue
-        members.add(tensor.node)
-        waiting += tensor.node.inputs
-    return members
+
+    def stackable(tensors: list[Tensor]) -> list[Node]:
+        return [t.node for t in tensors if _may_stack(t.node, shape)]
+
+    return reached(stackable([value]), lambda node: stackable(node.inputs))
 
 
 def _may_stack(node: Node, shape: StaticShape) -> bool:
@@ -275,12 +272,8 @@ def _may_stack(node: Node, shape: StaticShape) -> bool:
 def _depend_on_each_other(lanes: list[Lane], needed_by: Consumers) -> bool:
     """Whether an input of one lane depends on an output of another."""
     ahead = {node for lane in lanes for node in lane.members}
-    waiting, after = list(ahead), set()
-    while waiting:
-        for node in needed_by[waiting.pop()]:
-            if node not in after:
-                after.add(node)
-                waiting.append(node)
+    followers = [other for node in ahead for other in needed_by[node]]
+    after = reached(followers, needed_by.__getitem__)
     return any(
         tensor.node in after
         for lane in lanes
