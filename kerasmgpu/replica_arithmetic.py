@@ -57,6 +57,16 @@ def checked_shard(shard: str | None) -> str | None:
     return None if choice == "none" else choice
 
 
+def check_distribution_alone(shard: str | None, micro_batches: int) -> None:
+    """Raises for a command's settings that the program's own strategy lacks."""
+    if shard is not None or micro_batches != 1:
+        raise InputError(
+            "the program sets a keras.distribution, or makes its own strategy, "
+            f"which says what is divided. Received: shard={shard!r}, "
+            f"micro_batches={micro_batches}; leave them out"
+        )
+
+
 def checked_recompute(recompute: str | None) -> str | int | None:
     """Returns what the argument `recompute` of a strategy asks for.
 

@@ -129,10 +129,10 @@ def list_devices(device_type: str | None = None) -> list[str]:
     keras.distribution.list_devices()  # ["gpu:0", "gpu:1"]
     ```
     """
-    kinds = [device_type.lower()] if device_type else ["gpu", "tpu", "cpu"]
+    kinds = [device_type] if device_type else [*_imagined, "gpu", "tpu", "cpu"]
     worker = cluster.from_environment()
     num_workers = 1 if worker is None else worker.num_workers
-    for kind in kinds:
+    for kind in map(str.lower, kinds):
         own = num_workers * devices.num_logical(kind.upper())
         if count := _imagined.get(kind.upper(), own):
             names = [f"{kind}:{index}" for index in range(count)]

@@ -68,6 +68,8 @@ def _heading(run: dict[str, Any]) -> str:
     if run["on"] == "one device" or not replicas:
         return run["on"]
     text = f"{replicas} replica{'s' if replicas > 1 else ''}"
+    if run["mesh"]:
+        text = f"mesh {reports.mesh_text(run['mesh'])}"
     return f"{text} of {workers} workers" if workers > 1 else text
 
 

@@ -77,10 +77,10 @@ def check(
     Returns:
         Dictionary, as `--output` writes it: `"build"`; `"is_well"`, whether no
         stage failed; and `"runs"`, one for one device and one for all: `"on"`,
-        `"replicas"`, `"workers"`, `"losses"` of the epoch, `"file_bytes"` of
-        the model, `"unsharded"`, why `shard` divides nothing or `None`, and
-        `"stages"` with `"stage"`, `"seconds"` and `"error"`, which is `None`
-        if it worked.
+        `"replicas"`, `"workers"`, `"mesh"` of a `keras.distribution` (sizes by
+        name) or `None`, `"losses"` of the epoch, `"file_bytes"` of the model,
+        `"unsharded"`, why `shard` divides nothing or `None`, and `"stages"`
+        with `"stage"`, `"seconds"` and `"error"`, which is `None` if it worked.
 
     Raises:
         InputError: If an argument is invalid.
@@ -101,6 +101,7 @@ def check(
     ):
         if value is not None:
             checked_integer(value, name, 1)
+    worker = cluster.from_environment()
     job = {
         **references.job(build, data, "check"),
         "strategy": {
@@ -109,13 +110,13 @@ def check(
             "shard": checked_shard(shard),
             "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
         },
+        "workers": 1 if worker is None else worker.num_workers,
         "steps": checked_integer(steps, "steps", 1),
         "global_batch_size": global_batch_size,
         # NumPy's seeds have 32 bits.
         "seed": checked_integer(seed, "seed", 0, 2**32 - 1),
         "timeout_seconds": checked_number(timeout_seconds, "timeout_seconds"),
     }
-    worker = cluster.from_environment()
     is_first = worker is None or worker.is_first
     say = reports.say_if(show and is_first)
     token = ""
@@ -182,6 +183,7 @@ class _Checks:
             "on": devices,
             "replicas": facts.get("replicas"),
             "workers": facts.get("workers"),
+            "mesh": facts.get("mesh"),
             "losses": facts.get("losses"),
             "file_bytes": facts.get("bytes"),
             "unsharded": facts.get("unsharded"),

@@ -16,12 +16,16 @@ from kerasmgpu._keras import sharded_parts
 from kerasmgpu.callbacks import Checkpoint, NotFinite
 from kerasmgpu.check.stage_record import StageRecord
 from kerasmgpu.commands import batches, references, user_models
+from kerasmgpu.engine.devices import num_logical
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster, workers
+from kerasmgpu.strategies.layouts import mesh_of
+from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify import comparison, training
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
 _LOGICAL_DEVICES = 2  # Where there is no GPU.
+_FLAG = "--num_replicas or --virtual_devices"
 _MODEL, _PREDICTIONS, _CHECKPOINTS = "model.keras", "after.npz", "checkpoints"
 
 
@@ -51,11 +55,26 @@ def _strategy(arguments: dict[str, Any]) -> tf.distribute.Strategy:
     return kerasmgpu.strategy(**arguments)
 
 
+def _all_devices(job: dict[str, Any]) -> tuple[int, str]:
+    """Returns number and kind of the devices that the other processes have."""
+    settings, kind = job["strategy"], "GPU"
+    number = settings["virtual_devices"] or settings["num_replicas"]
+    own = num_logical(kind)
+    if settings["virtual_devices"] or not own:
+        kind, own = "CPU", 1 if job["workers"] > 1 else _LOGICAL_DEVICES
+    return job["workers"] * (number or own), kind
+
+
 class _Program:
     """The user's functions, under a strategy or on one device.
 
     Args:
         strategy: The `tf.distribute.Strategy`, or `None` for stock Keras.
+
+    Attributes:
+        strategy: That of the model, whose program may set a
+            `keras.distribution`.
+        module: The module of `build`, imported by that.
     """
 
     def __init__(
@@ -65,7 +84,6 @@ class _Program:
         strategy: tf.distribute.Strategy | None,
     ) -> None:
         self.job, self.record, self.strategy = job, record, strategy
-        self.module = references.load(job["build"])
         # Of all processes on these devices.
         self.folder = pathlib.Path(job["files"])
 
@@ -79,14 +97,36 @@ class _Program:
         self, tell: Callable[[str], None] = lambda stage: None
     ) -> tuple[keras.Model, tf.data.Dataset]:
         """Returns a new compiled model, and its first batches."""
-        job = self.job
-        keras.utils.set_random_seed(job["seed"])
-        with self.scope():
+        job, name = self.job, self.job["build"]
+        with contextlib.ExitStack() as stack:
+            if self.strategy is not None:
+                stack.enter_context(
+                    user_models.scope(self.strategy, name, _FLAG)
+                )
+            else:
+                note = stack.enter_context(noted(*_all_devices(job)))
+                stack.enter_context(
+                    user_models.naming_devices(name, note.listed, _FLAG)
+                )
+            self.module = references.load(name)
+            keras.utils.set_random_seed(job["seed"])
             model, data = user_models.model_and_data(
-                self.module, job["build"], job["data"], tell
+                self.module, name, job["data"], tell
             )
             dataset = batches.first_batches(
                 data, job["steps"], job["global_batch_size"]
+            )
+        if self.strategy is not None:
+            settings = job["strategy"]
+            self.strategy = user_models.strategy_of(
+                model,
+                self.strategy,
+                settings.get("shard"),
+                settings.get("micro_batches", 1),
+            )
+            self.record.tell(
+                replicas=self.strategy.num_replicas_in_sync,
+                mesh=mesh_of(self.strategy.distribution),
             )
         # Training draws the same numbers however many build() drew.
         keras.utils.set_random_seed(job["seed"])

@@ -15,8 +15,8 @@ from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.strategies import MirroredStrategy
-from kerasmgpu.strategies.distributions import noted
 from kerasmgpu.strategies.layouts import Distribution
+from kerasmgpu.strategies.noted_distributions import noted
 
 DEFAULT_ROWS = 32
 """Rows of a batch of arrays, as in `fit`."""

@@ -1,13 +1,18 @@
 """Calls the user's functions for the model and its data."""
 
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 
+from kerasmgpu._keras.distribution_backend import imagined_devices
 from kerasmgpu.commands import references, user_errors
+from kerasmgpu.engine import entered
+from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
+from kerasmgpu.replica_arithmetic import check_distribution_alone
 
 
 def build(function: Callable[[], Any]) -> tuple[keras.Model, Any]:
@@ -76,21 +81,77 @@ def loaded(
     Args:
         data: See `model_and_data`.
         listed: Names of imagined devices that the program has asked for; see
-            `strategies.distributions.noted`.
+            `strategies.noted_distributions.noted`.
         flag: String, the flag with their number, for an error.
 
     Raises:
         InputError: See `model_and_data`; if the program fails with these
             devices.
     """
-    try:
+    with naming_devices(build_name, listed, flag):
         module = references.load(build_name)
         return model_and_data(module, build_name, data)
+
+
+@contextlib.contextmanager
+def naming_devices(
+    build_name: str, listed: list[str], flag: str
+) -> Iterator[None]:
+    """Context whose errors name the number of devices that a program found.
+
+    See `loaded`. A program that has set its distribution found enough.
+    """
+    try:
+        yield
     except Exception as error:
-        if not listed:
+        if not listed or keras.distribution.distribution() is not None:
             raise
         raise InputError(
             f"{build_name} raised {user_errors.in_one_line(error)}. It was "
             f"called with the {len(set(listed))} devices of {flag}: give the "
             "number that its mesh needs"
         ) from error
+
+
+@contextlib.contextmanager
+def scope(strategy: Any, build_name: str, flag: str) -> Iterator[None]:
+    """Scope of a command's strategy, which the program's takes the place of.
+
+    That is the one of a `keras.distribution` that it sets, for which
+    `list_devices` lists the devices of `strategy`, or one that it makes. Behind
+    it, the model has its strategy; see `strategy_of`.
+
+    Args:
+        flag: See `loaded`.
+
+    Raises:
+        InputError: See `loaded`.
+    """
+    kind = "GPU" if "GPU" in strategy.extended.worker_devices[0] else "CPU"
+    before = keras.distribution.distribution()
+    try:
+        with imagined_devices(strategy.num_replicas_in_sync, kind) as listed:
+            entered.enter(strategy)
+            with naming_devices(build_name, listed, flag):
+                yield
+    finally:
+        keras.distribution.set_distribution(before)
+
+
+def strategy_of(
+    model: keras.Model, strategy: Any, shard: str | None, micro_batches: int
+) -> Any:
+    """Returns the strategy of a model that was built in `scope(strategy)`.
+
+    Args:
+        shard: That of `strategy`.
+        micro_batches: Those of `strategy`.
+
+    Raises:
+        InputError: If the program's own strategy lacks these settings.
+    """
+    own = model.distribute_strategy
+    if own is strategy or not is_ours(own):
+        return strategy
+    check_distribution_alone(shard, micro_batches)
+    return own

@@ -65,8 +65,9 @@ def fill(
         Dictionary: `"folder"`; `"versions"`, what the programs depend on;
         `"programs"` and `"bytes"`, how many of them the folder has for these
         versions, and how large they are; and `"rows"`, one for each step, with
-        `"replicas"`, `"workers"`, `"step"`, `"global_batch_size"`,
-        `"compiled"`, programs that were not there before, and `"seconds"`.
+        `"replicas"`, `"workers"`, `"mesh"` of a `keras.distribution` (sizes by
+        name) or `None`, `"step"`, `"global_batch_size"`, `"compiled"`, programs
+        that were not there before, and `"seconds"`.
 
     Raises:
         InputError: If an argument is invalid, or the model can't be compiled.
@@ -128,7 +129,8 @@ def print_programs(report: dict[str, Any]) -> None:
         workers = row["workers"]
         table.add_row(
             str(row["replicas"])
-            + (f" in {workers} workers" if workers > 1 else ""),
+            + (f" in {workers} workers" if workers > 1 else "")
+            + (f" ({reports.mesh_text(row['mesh'])})" if row["mesh"] else ""),
             row["step"],
             f"{row['global_batch_size']:,}",
             f"{row['compiled']} programs",

@@ -19,6 +19,7 @@ from kerasmgpu.engine import compiled_ahead, xla_cache, xla_files
 from kerasmgpu.engine.xla_versions import digest, versions
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
+from kerasmgpu.strategies.layouts import mesh_of
 
 
 class _ReadsLogs(keras.callbacks.Callback):
@@ -55,10 +56,13 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
     # Of these versions there are programs from now on.
     with _naming(folder):
         xla_files.XlaFiles(folder, found)
-    with strategy.scope():
+    with user_models.scope(strategy, job["build"], "--replicas"):
         model, data = user_models.model_and_data(
             references.load(job["build"]), job["build"], job["data"]
         )
+    strategy = user_models.strategy_of(
+        model, strategy, job["shard"], job["micro_batches"]
+    )
     _require_xla(model)
     rows = []
     for size, arguments in _batches(data, job["global_batch_sizes"]):
@@ -73,6 +77,7 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
                 {
                     "replicas": strategy.num_replicas_in_sync,
                     "workers": job["workers"],
+                    "mesh": mesh_of(strategy.distribution),
                     "step": step,
                     "global_batch_size": size,
                     "compiled": compiled - before,

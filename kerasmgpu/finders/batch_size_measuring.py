@@ -55,13 +55,18 @@ def _measure_all(job: dict[str, Any]) -> None:
     import kerasmgpu
     from kerasmgpu.commands import references, user_models
 
-    strategy = kerasmgpu.strategy(**job["strategy"])
+    strategy: Any = kerasmgpu.strategy(**job["strategy"])
     path = pathlib.Path(job["folder"], FILE)
-    module = references.load(job["build"])
-    with strategy.scope():
+    settings = job["strategy"]
+    flag = "--num_replicas or --virtual_devices"
+    with user_models.scope(strategy, job["build"], flag):
         model, data = user_models.model_and_data(
-            module, job["build"], job["data"]
+            references.load(job["build"]), job["build"], job["data"]
         )
+    strategy = user_models.strategy_of(
+        model, strategy, settings["shard"], settings["micro_batches"]
+    )
+    layouts = strategy.layouts
     rows, most_rows = _rows_of(data)
     facts, measured = read(path)
     if not facts:
@@ -69,6 +74,12 @@ def _measure_all(job: dict[str, Any]) -> None:
             "model": model.name,
             "parameters": model.count_params(),
             "replicas": strategy.num_replicas_in_sync,
+            "mesh": layouts and layouts.mesh,
+            "shares": (
+                layouts.num_row_shares
+                if layouts
+                else strategy.num_replicas_in_sync
+            ),
             "devices": list(strategy.extended.worker_devices),
             "high": job["limits"]["high"] or most_rows,
         }
@@ -151,7 +162,7 @@ def _examples_per_second(
         return median_speed(model, batch, steps_per_epoch=steps, epochs=epochs)
 
     # The first execution traces; the second tells how many take long enough.
-    executions = seconds / _EPOCHS * speed(1, 2) / (size * per_execution)
+    executions = seconds / _EPOCHS * speed(1, _EPOCHS) / (size * per_execution)
     # ThroughputLogger leaves out the first execution, so two at least.
     return speed(2 + min(int(executions), _MOST_STEPS), _EPOCHS)
 

@@ -53,21 +53,22 @@ def result(
         stopped_by = "failed"
     elif largest == facts["high"]:
         stopped_by = "high"
-    replicas = facts["replicas"]
     table = []
     for row in sorted(measured, key=lambda m: m["global_batch_size"]):
         size, speed = row["global_batch_size"], row["examples_per_second"]
         table.append(
             {
                 "global_batch_size": size,
-                "rows_per_replica": per_replica_batch_sizes(size, replicas)[0],
+                "rows_per_replica": per_replica_batch_sizes(
+                    size, facts["shares"]
+                )[0],
                 "examples_per_second": speed,
                 "step_seconds": speed and size / speed,
                 "error": row["error"],
             }
         )
     return BatchSizes(
-        largest, knee(measured, target), replicas, stopped_by, table
+        largest, knee(measured, target), facts["replicas"], stopped_by, table
     )
 
 
@@ -82,9 +83,10 @@ def show(found: BatchSizes, facts: dict[str, Any], target: float) -> None:
     """Prints the table and the result."""
     console = reports.console()
     names = [path.rpartition("device:")[2] for path in facts["devices"]]
+    mesh = facts["mesh"] and f", mesh {reports.mesh_text(facts['mesh'])}"
     table = reports.table(
         f"{facts['model']}, {facts['parameters']:,} parameters, on "
-        f"{', '.join(names)}",
+        f"{', '.join(names)}{mesh or ''}",
         right=("global\nbatch", "rows per\nreplica", "examples/s", "step\nms"),
     )
     table.add_column("")

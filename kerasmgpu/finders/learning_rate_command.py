@@ -47,9 +47,10 @@ def main(argv: list[str]) -> None:
     strategy = kerasmgpu.strategy(
         values.num_replicas, virtual_devices=values.virtual_devices
     )
-    module = references.load(build)
-    keras.utils.set_random_seed(values.seed)
-    with strategy.scope():
+    flag = "--num_replicas or --virtual_devices"
+    with user_models.scope(strategy, build, flag):
+        module = references.load(build)
+        keras.utils.set_random_seed(values.seed)
         model, data = user_models.model_and_data(module, build, data_name)
     find_learning_rate(model, data, **settings)
 

@@ -31,7 +31,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     from kerasmgpu.commands.batches import num_rows
     from kerasmgpu.engine import devices
-    from kerasmgpu.strategies.distributions import noted
+    from kerasmgpu.strategies.noted_distributions import noted
 
     (device,), steps = devices.choose(1), job["steps"]
     kind, _, _ = device.partition(":")

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from absl import logging
@@ -19,6 +19,7 @@ from kerasmgpu.errors import InputError, checked_choice, checked_integer
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
+from kerasmgpu.strategies import noted_distributions
 from kerasmgpu.strategies.auto_layouts import auto_layouts_of
 from kerasmgpu.strategies.exact_steps import ExactSteps
 from kerasmgpu.strategies.found_layout import named_axes, on_mesh
@@ -361,6 +362,14 @@ def strategy(
         given = layout if isinstance(layout, Mapping) else {}
         distribution = on_mesh(mesh, given)
     if distribution is not None:
+        if noted_distributions.notes(
+            distribution,
+            layout="auto" if layout == "auto" else None,
+            micro_batches=None if micro_batches == 1 else micro_batches,
+            offload=offload,
+            recompute=recompute,
+        ):
+            return cast(Any, tf.distribute.get_strategy())
         if num_replicas or devices or shard:
             raise InputError(
                 "A distribution names the devices and what they divide. "
@@ -378,11 +387,6 @@ def strategy(
         devices = layouts.devices
         if worker is not None:
             num_replicas, devices = len(devices) // num_workers, None
-    elif strict:
-        raise InputError(
-            "strict is about the keys of a distribution's layout map. "
-            "Received: strict=True without a distribution; leave it out."
-        )
     settings: dict[str, Any] = dict(
         batch_norm=batch_norm,
         shard=shard,
@@ -463,6 +467,11 @@ def _check_mesh(
         raise InputError(
             'layout="auto" has no keys that strict could be about. Received: '
             "strict=True; leave it out."
+        )
+    if strict and mesh is None and distribution is None:
+        raise InputError(
+            "strict is about the keys of a distribution's layout map. "
+            "Received: strict=True without a distribution; leave it out."
         )
     if memory is not None:
         checked_integer(memory, "memory", 1)

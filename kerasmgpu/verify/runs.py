@@ -8,6 +8,7 @@ from typing import Any
 
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.errors import InputError
+from kerasmgpu.replica_arithmetic import check_distribution_alone
 from kerasmgpu.verify import causes, child
 from kerasmgpu.verify.comparison import Comparison, compare, first_not_finite
 from kerasmgpu.verify.outcome import Outcome
@@ -41,7 +42,10 @@ def compare_all(
             "division by 0"
         )
     if one.facts["mesh"] is not None:
-        _require_nothing_else(runs.job["strategy"])
+        settings = runs.job["strategy"]
+        check_distribution_alone(
+            settings.get("shard"), settings.get("micro_batches", 1)
+        )
         runs.job["sets_distribution"] = True
     runs.job["start"] = str(one.folder / "start.npz")
     again = runs.outcome("one device again")
@@ -86,17 +90,6 @@ def compare_all(
             rounding = compare(one, aside, tolerance)
         entry.update(_entry(comparison, one, many, rounding))
     return {"in_parity": all(e["in_parity"] for e in result["runs"]), **result}
-
-
-def _require_nothing_else(settings: dict[str, Any]) -> None:
-    """Raises for settings of a strategy that a distribution doesn't have."""
-    shard, parts = settings.get("shard"), settings.get("micro_batches", 1)
-    if shard is not None or parts != 1:
-        raise InputError(
-            "the program sets a keras.distribution, which says what is "
-            f"divided. Received: shard={shard!r}, micro_batches={parts}; leave "
-            "them out"
-        )
 
 
 def _entry(

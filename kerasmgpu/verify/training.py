@@ -18,8 +18,8 @@ from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
-from kerasmgpu.strategies.distributions import noted
 from kerasmgpu.strategies.layouts import mesh_of
+from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 

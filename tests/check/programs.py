@@ -148,3 +148,23 @@ def sleeps():
 
 def no_model():
     return None
+
+
+def on_a_mesh():
+    devices = keras.distribution.list_devices()
+    shape = (len(devices) // 2, 2)
+    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["dense.*/kernel"] = (None, "model")
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch"
+        )
+    )
+    return sound()
+
+
+def own_strategy():
+    layout = {"dense.*/kernel": (None, "model")}
+    with kerasmgpu.strategy(mesh=(2, 2), layout=layout).scope():
+        return sound()

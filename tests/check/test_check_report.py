@@ -5,12 +5,13 @@ from kerasmgpu.check.stage_record import StageRecord
 from kerasmgpu.errors import InputError
 
 
-def run(on, replicas=None, workers=1, **errors):
+def run(on, replicas=None, workers=1, mesh=None, **errors):
     stages = ["TensorFlow starts", "build()", "step 1", "step 2", "step 10"]
     return {
         "on": on,
         "replicas": replicas,
         "workers": workers,
+        "mesh": mesh,
         "stages": [
             {"stage": name, "seconds": 0.25, "error": errors.get(name)}
             for name in stages
@@ -29,6 +30,12 @@ def test_a_row_per_stage_in_their_order(capsys):
     assert "what went wrong" not in output
     assert output.count("0.25 s") == 10
     assert "ALL WENT WELL on one device and on 4 replicas of 2 w" in output
+
+
+def test_a_mesh_is_named(capsys):
+    runs = [run("one device", 1), run("all devices", 4, 1, {"b": 2, "m": 2})]
+    check_report.print_table({"build": "m:b", "is_well": True, "runs": runs})
+    assert "and on mesh b=2, m=2." in capsys.readouterr().out
 
 
 def test_a_failure_is_told_once_where_both_have_it(capsys):

@@ -3,7 +3,9 @@
 import functools
 import shutil
 
+import keras
 import pytest
+import tensorflow as tf
 
 from kerasmgpu.check import stage_record, stages
 from kerasmgpu.check.stage_record import StageRecord
@@ -22,6 +24,7 @@ def run(folder, build, replicas=None, **changes):
         "build": f"tests.check.programs:{build}",
         "data": None,
         "strategy": {"num_replicas": replicas, "virtual_devices": None},
+        "workers": 1,
         "on_one_device": replicas is None,
         "files": str(files),
         "steps": 2,
@@ -76,6 +79,34 @@ def test_all_stages_work(replicas, sound, tmp_path):
 def test_both_begin_with_the_same_weights(sound):
     losses = [sound(n)[2]["losses"] for n in (None, 2)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("build", ["on_a_mesh", "own_strategy"])
+def test_the_mesh_of_a_program_is_that_of_all_stages(build, tmp_path):
+    settings = {"num_replicas": 4, "virtual_devices": None}
+    _, on_one = run(tmp_path, build, strategy=settings)
+    errors, facts = run(tmp_path, build, 4)
+    assert not any(errors.values())
+    assert facts["mesh"] == {"batch": 2, "model": 2}
+    assert "mesh" not in on_one
+    assert facts["losses"] == pytest.approx(on_one["losses"], rel=1e-5)
+    errors = resume(tmp_path, build, 4, facts)
+    assert errors == {"import": None, "load": None, "resume": None}
+    assert keras.distribution.distribution() is None
+    assert not tf.distribute.has_strategy()
+
+
+def test_a_mesh_that_lacks_devices_or_takes_no_settings_is_told(tmp_path):
+    errors, _ = run(tmp_path, "on_a_mesh", 3)
+    assert "It was called with the 3 devices of --num_rep" in errors["build()"]
+    settings = {
+        "num_replicas": 4,
+        "virtual_devices": None,
+        "shard": "weights",
+        "micro_batches": 1,
+    }
+    errors, _ = run(tmp_path, "on_a_mesh", 4, strategy=settings)
+    assert "Received: shard='weights', micro_b" in errors["data()"]
 
 
 def test_a_failure_leaves_later_stages_to_be_tried(tmp_path):

@@ -13,6 +13,19 @@ def build():
     return model
 
 
+def on_a_mesh():
+    devices = keras.distribution.list_devices()
+    mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"), devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["dense.*/bias"] = ("model",)
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch"
+        )
+    )
+    return build()
+
+
 def data():
     x = np.arange(32, dtype="float32").reshape(8, 4) / 32
     return x, x[:, :3]

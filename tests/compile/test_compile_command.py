@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kerasmgpu.commands import search_path
 from kerasmgpu.compile import filling, one_step
 from kerasmgpu.errors import InputError
 from tests import console
@@ -65,6 +66,26 @@ def test_wrong_arguments_start_nothing(
     with pytest.raises(InputError, match=message):
         filling.fill(BUILD, **arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_step_of_a_mesh_is_compiled(tmp_path, monkeypatch):
+    """Here TensorFlow has started, so that no program is kept."""
+    monkeypatch.setattr(one_step.xla_cache, "prepare", lambda: None)
+    monkeypatch.setattr(one_step.xla_cache, "keep_now", lambda: 0)
+    job = {
+        "build": "tests.compile.programs:on_a_mesh",
+        "data": "tests.compile.programs:data",
+        "search_path": search_path.for_child(),
+        "folder": str(tmp_path),
+        "replicas": 4,
+        "workers": 1,
+        "shard": None,
+        "micro_batches": 1,
+        "global_batch_sizes": [8],
+        "steps": ["train"],
+    }
+    (row,) = one_step.compile_steps(job)["rows"]
+    assert (row["replicas"], row["mesh"]) == (4, {"batch": 2, "model": 2})
 
 
 def batches_of(data, sizes):

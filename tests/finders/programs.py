@@ -101,3 +101,18 @@ def waits():
         file.write(str(os.getpid()))
     os.rename(path + ".new", path)
     time.sleep(600)
+
+
+def on_a_mesh():
+    """Rows over two devices, columns of the first kernel over the others."""
+    devices = keras.distribution.list_devices()
+    shape = (2, len(devices) // 2)
+    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["up/kernel"] = (None, "model")
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch"
+        )
+    )
+    return net(keras.layers.Dense(8, "tanh", name="up"))

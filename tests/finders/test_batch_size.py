@@ -7,6 +7,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
+from kerasmgpu.finders import batch_size_measuring, batch_size_report
 from tests import console
 from tests.commands.process_watch import is_gone, wait_for
 from tests.finders import programs
@@ -38,6 +39,32 @@ def test_two_replicas_run_out_of_memory(capsys, tmp_path):
     assert "global batch 200: out of memory" in shown
     assert "largest: 100 (larger ones fail); recommended: " in shown
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_rows_are_divided_along_one_axis_of_a_mesh(tmp_path, capsys):
+    """Measured in this process, which starts TensorFlow once."""
+    job = {
+        "build": f"{PROGRAMS}:on_a_mesh",
+        "data": None,
+        "folder": str(tmp_path),
+        "seconds": 0.01,
+        "strategy": {
+            "num_replicas": 4,
+            "virtual_devices": None,
+            "shard": None,
+            "micro_batches": 1,
+        },
+        "limits": {"low": 7, "high": 7},
+    }
+    batch_size_measuring._measure_all(job)
+    facts, measured = batch_size_measuring.read(
+        tmp_path / batch_size_measuring.FILE
+    )
+    found = batch_size_report.result(facts, measured, 0.9)
+    assert found.num_replicas == 4
+    assert [row["rows_per_replica"] for row in found.table] == [4]
+    batch_size_report.show(found, facts, 0.9)
+    assert "mesh batch=2, model=2" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow

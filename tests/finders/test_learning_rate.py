@@ -243,9 +243,9 @@ def test_models_that_can_not_be_restored():
 @pytest.mark.slow
 def test_the_command_prints_a_suggestion(tmp_path):
     console.put_module(programs, tmp_path)
-    flags = ["--virtual_devices=2", "--steps=30", "--low=1e-4"]
+    flags = ["--virtual_devices=4", "--steps=30", "--low=1e-4"]
     done = console.run(
-        "find_learning_rate", "my_module:sound", *flags, folder=tmp_path
+        "find_learning_rate", "my_module:on_a_mesh", *flags, folder=tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("learning rate: 0.")

@@ -12,8 +12,8 @@ from kerasmgpu.memory.state_bytes import Setting, state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
 from kerasmgpu.partitioner.step.constraints import layout_of
-from kerasmgpu.strategies.distributions import noted
 from kerasmgpu.strategies.layouts import Layouts
+from kerasmgpu.strategies.noted_distributions import noted
 from tests.devices import device_names
 
 ROWS, UNITS, WIDE = 4096, 8, 64
@@ -39,6 +39,20 @@ def distribution(rows_axis="batch", devices=None):
 def build():
     keras.distribution.set_distribution(distribution())
     return compiled()
+
+
+def on_own_strategy(layout=None):
+    layout = layout or {
+        ".*up/kernel": (None, "model"),
+        ".*up/bias": ("model",),
+        ".*down/kernel": ("model", "batch"),
+    }
+    with kerasmgpu.strategy(mesh=(2, 2), layout=layout).scope():
+        return compiled()
+
+
+def on_searched_layout():
+    return on_own_strategy("auto")
 
 
 def compiled():
@@ -87,6 +101,15 @@ def test_a_program_is_told_which_devices_it_had():
         memory(BUILD, replicas=3, show=False)
     with pytest.raises(InputError, match="a keras.distribution says"):
         memory(BUILD, replicas=4, shard="weights", show=False)
+
+
+def test_a_mesh_of_kerasmgpu_strategy_is_that_of_its_distribution():
+    module = BUILD.rpartition(":")[0]
+    (own,) = memory(f"{module}:on_own_strategy", replicas=4, show=False)["rows"]
+    (row,) = memory(BUILD, replicas=4, show=False)["rows"]
+    assert own == row
+    with pytest.raises(InputError, match="the layout that strategy.found_lay"):
+        memory(f"{module}:on_searched_layout", replicas=4, show=False)
 
 
 def test_the_table_has_meshes(capsys):

@@ -16,6 +16,8 @@ def row(replicas, shard, parts, total, fits, whole=None):
     return {
         "replicas": replicas,
         "shard": shard,
+        "offload": None,
+        "recompute": None,
         "micro_batches": parts,
         "total": total,
         "fits": fits,
