@@ -206,6 +206,11 @@ class Drawing(keras.layers.Layer):
         return x + tf.random.normal(tf.shape(x))
 
 
+class Swishes(keras.layers.Layer):
+    def call(self, x):
+        return x + keras.ops.swish(keras.ops.swish(x))
+
+
 class Picking(keras.layers.Layer):
     """Adds a drawn category to each row; XLA would draw another one."""
 
@@ -222,6 +227,7 @@ class Picking(keras.layers.Layer):
     "settings, layer, reason",
     [
         ({"micro_batches": "auto"}, None, "micro_batches='auto'"),
+        ({"recompute": "elementwise"}, Swishes, "computed again"),
         ({}, Drawing, "random state"),
     ],
 )

@@ -48,6 +48,8 @@ class Ahead:
     def __init__(self, program: Program, with_outputs: bool) -> None:
         if program.in_more_parts is not None:
             raise CantCompile("micro_batches='auto' may write it anew")
+        if program.trace.original is not program.trace:
+            raise CantCompile("XLA would merge what is computed again")
         if program.has_random_state:
             raise CantCompile("it has operations with a random state")
         plain = program.written(with_outputs).lowered
