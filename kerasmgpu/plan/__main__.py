@@ -14,6 +14,7 @@ rows), `--global_batch_size` for strong scaling (all share them).
 """
 
 import dataclasses
+from typing import Any
 
 from absl import flags
 
@@ -111,8 +112,7 @@ def _predict_mesh(
     values: flags.FlagValues,
     measured: sources.Measured,
     machines: Machines,
-    title: str,
-) -> None:
+) -> dict[str, Any]:
     """Predicts the step of a program that sets a `keras.distribution`."""
     for flag, instead in _NOT_FOR_MESHES.items():
         if values[flag].value is not None:
@@ -128,17 +128,8 @@ def _predict_mesh(
         devices,
         machines.replicas_per_machine,
     )
-    notes = [
-        *measured.notes,
-        "the program sets a keras.distribution: of --replica_counts only the "
-        f"largest is used, {devices} devices that it finds",
-    ]
-    scaling_prediction.run_mesh(
-        predict_mesh(measured.step, machines, axes, share),
-        measured.step,
-        title,
-        notes,
-        values.output_dir,
+    return scaling_prediction.plan_mesh(
+        measured.step, predict_mesh(measured.step, machines, axes, share)
     )
 
 
@@ -258,28 +249,36 @@ def main(argv: list[str]) -> None:
         f"{values.replicas_per_machine} replicas per machine, "
         f"{values.link} inside, {values.link_between} between"
     )
+    notes = list(measured.notes)
     if measured.sets_distribution:
-        _predict_mesh(values, measured, machines, title)
-        return
-    if values.device_memory is not None:
-        device_memory.parse(values.device_memory)  # Raises now.
-        if values.module is None:
-            raise InputError(
-                "--device_memory needs the model: give --module, which may "
-                "accompany --step_seconds or --from then"
-            )
-        say_loading(f"tracing {values.module}")
+        report = _predict_mesh(values, measured, machines)
+        notes.append(
+            "the program sets a keras.distribution: of --replica_counts only the "
+            "largest is used, for the devices that it finds"
+        )
+    else:
+        if values.device_memory is not None:
+            device_memory.parse(values.device_memory)  # Raises now.
+            if values.module is None:
+                raise InputError(
+                    "--device_memory needs the model: give --module, which may "
+                    "accompany --step_seconds or --from then"
+                )
+            say_loading(f"tracing {values.module}")
+        report = scaling_prediction.plan(
+            measured.step,
+            machines,
+            flag_parsing.counts_of_flag(values.replica_counts),
+            values.global_batch_size,
+            values.worth,
+        )
     scaling_prediction.run(
-        measured.step,
-        machines,
-        replica_counts=flag_parsing.counts_of_flag(values.replica_counts),
-        global_batch_size=values.global_batch_size,
-        worth=values.worth,
-        title=title,
-        notes=measured.notes,
-        output_dir=values.output_dir,
-        module=values.device_memory and values.module,
-        device_memory=values.device_memory,
+        report,
+        title,
+        notes,
+        values.output_dir,
+        values.device_memory and values.module,
+        values.device_memory,
     )
 
 

@@ -65,38 +65,38 @@ def plan(
     }
 
 
+def plan_mesh(step: Step, prediction: MeshPrediction) -> dict[str, Any]:
+    """Returns what `plan` does, but for the verdict, of one mesh's prediction."""
+    return {
+        "scaling": "strong",
+        "step": _facts(step),
+        "predictions": [dataclasses.asdict(prediction)],
+    }
+
+
 def run(
-    step: Step,
-    machines: Machines,
+    report: dict[str, Any],
     title: str = "",
     notes: Sequence[str] = (),
     output_dir: str | os.PathLike[str] | None = None,
     module: str | None = None,
     device_memory: str | None = None,
-    **keywords: Any,
-) -> dict[str, Any]:
-    """Calls `plan`, prints the table and writes the files.
+) -> None:
+    """Completes a report, prints its table and writes the files.
 
     Args:
+        report: Dictionary of `plan` or `plan_mesh`; `title` and `notes` are
+            added, and with a module `memory`, the result of `fitting.fits`.
         title: String, description of the machines.
-        output_dir: String or path-like, folder for `plan.json` and
-            `plan.png`. Default: no files.
+        output_dir: String or path-like, folder for `plan.json` and, without a
+            mesh, `plan.png`. Default: no files.
         module: String, `"module:function"` of the model whose memory is
             predicted. Default: no memory is.
         device_memory: String, memory of a device: a size or a GPU's name.
-        **keywords: See `plan`.
-
-    Returns:
-        Dictionary, that of `plan` with `title` and `notes`, and with `memory`,
-        the result of `fitting.fits`, if a module is given.
-
-    Raises:
-        InputError: If a number is invalid.
     """
-    report = plan(step, machines, **keywords)
     report.update(title=title, notes=list(notes))
+    rows = report["predictions"]
     if module is not None and device_memory is not None:
-        rows = report["predictions"]
         is_weak = report["scaling"] == "weak"
         found = fitting.fits(module, device_memory, rows, is_weak)
         report["memory"] = found
@@ -105,49 +105,15 @@ def run(
         report["verdict"] += f" {text}"
     tables.print_plan(report)
     if output_dir is not None:
-        tables.draw(report, _written(report, output_dir) / "plan.png")
-    return report
-
-
-def run_mesh(
-    prediction: MeshPrediction,
-    step: Step,
-    title: str = "",
-    notes: Sequence[str] = (),
-    output_dir: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
-    """Prints the prediction for a mesh, and writes `plan.json`; draws no plot.
-
-    See `run` for the arguments.
-
-    Returns:
-        JSON-serialisable dictionary of `scaling`, `step`, `predictions` (one
-        dictionary of `MeshPrediction`), `title` and `notes`.
-    """
-    report = {
-        "scaling": "strong",
-        "step": _facts(step),
-        "predictions": [dataclasses.asdict(prediction)],
-        "title": title,
-        "notes": list(notes),
-    }
-    tables.print_mesh(report)
-    if output_dir is not None:
-        _written(report, output_dir)
-    return report
+        folder = pathlib.Path(output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(report, indent=1)
+        write_text(folder / "plan.json", f"{text}\n")
+        if "mesh" not in rows[0]:
+            tables.draw(report, folder / "plan.png")
 
 
 def _facts(step: Step) -> dict[str, Any]:
     """Returns the attributes of a step; JSON has no infinity."""
     facts = dataclasses.asdict(step)
     return {k: None if v == math.inf else v for k, v in facts.items()}
-
-
-def _written(
-    report: dict[str, Any], output_dir: str | os.PathLike[str]
-) -> pathlib.Path:
-    """Writes `plan.json`; returns its folder."""
-    folder = pathlib.Path(output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "plan.json", json.dumps(report, indent=1) + "\n")
-    return folder

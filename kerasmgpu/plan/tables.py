@@ -15,13 +15,16 @@ _COLORS = dict(zip(LIMITS, ("tab:green", "tab:red", "tab:orange", "tab:blue")))
 def print_plan(report: dict[str, Any]) -> None:
     """Prints a plan."""
     console = reports.console()
-    times = ("compute", "host", "input", "all_reduce", "exposed", "step")
+    rows = report["predictions"]
+    is_mesh = "mesh" in rows[0]
+    last = [] if is_mesh else ["efficiency"]
+    heading = f"{report['scaling']} scaling"
     table = reports.table(
-        f"{report['scaling']} scaling, {report['title']}",
+        f"{'mesh of keras.distribution' if is_mesh else heading}, {report['title']}",
         right=(
-            *("replicas", "global\nbatch"),
-            *(f"{name.replace('_', '-')}\nms" for name in times),
-            *("speed-up", "efficiency"),
+            *("mesh" if is_mesh else "replicas", "global\nbatch"),
+            *(f"{name}\nms" for name in _times(rows[0])),
+            *("speed-up", *last),
         ),
     )
     table.add_column("bottleneck")
@@ -29,50 +32,35 @@ def print_plan(report: dict[str, Any]) -> None:
     if found is not None:
         table.add_column("memory", justify="right")
         table.add_column("fits", overflow="fold")
-    for number, row in enumerate(report["predictions"]):
+    for number, row in enumerate(rows):
         table.add_row(
-            str(row["replicas"]),
+            reports.mesh_text(row["mesh"]) if is_mesh else str(row["replicas"]),
             f"{row['global_batch_size']:,}",
-            *(f"{row[f'{name}_seconds'] * 1000:.1f}" for name in times),
+            *(f"{seconds * 1000:.1f}" for seconds in _times(row).values()),
             f"{row['speed_up']:.2f}",
-            f"{row['efficiency']:.0%}",
+            *(f"{row[name]:.0%}" for name in last),
             row["limit"],
             *([] if found is None else _memory(found[number])),
         )
     console.print(table)
     for note in report["notes"]:
         reports.say(console, f"note: {note}")
-    reports.say(console, report["verdict"])
+    if "verdict" in report:
+        reports.say(console, report["verdict"])
 
 
-def print_mesh(report: dict[str, Any]) -> None:
-    """Prints the prediction for a mesh."""
-    console = reports.console()
-    (row,) = report["predictions"]
-    times = {
-        "compute": row["compute_seconds"],
-        "host": row["host_seconds"],
-        "input": row["input_seconds"],
-        **{f"along\n{name}": s for name, s in row["axis_seconds"].items()},
-        "exposed": row["exposed_seconds"],
-        "step": row["step_seconds"],
+def _times(row: dict[str, Any]) -> dict[str, float]:
+    """Maps the columns of times to a prediction's seconds."""
+    if "mesh" in row:
+        axes = row["axis_seconds"].items()
+        between = {f"along\n{name}": seconds for name, seconds in axes}
+    else:
+        between = {"all-reduce": row["all_reduce_seconds"]}
+    first = {
+        name: row[f"{name}_seconds"] for name in ("compute", "host", "input")
     }
-    table = reports.table(
-        f"mesh of keras.distribution, {report['title']}",
-        "mesh",
-        right=("global\nbatch", *(f"{name}\nms" for name in times), "speed-up"),
-    )
-    table.add_column("bottleneck")
-    table.add_row(
-        ", ".join(f"{name} {size}" for name, size in row["mesh"].items()),
-        f"{row['global_batch_size']:,}",
-        *(f"{seconds * 1000:.1f}" for seconds in times.values()),
-        f"{row['speed_up']:.2f}",
-        row["limit"],
-    )
-    console.print(table)
-    for note in report["notes"]:
-        reports.say(console, f"note: {note}")
+    last = {name: row[f"{name}_seconds"] for name in ("exposed", "step")}
+    return {**first, **between, **last}
 
 
 def _memory(fit: dict[str, Any]) -> list[str]:

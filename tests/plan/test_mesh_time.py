@@ -96,4 +96,4 @@ def test_flags_that_are_not_for_meshes(flag):
     values(["plan", f"--{flag}=8"])
     measured = sources.Measured(STEP, sets_distribution=True)
     with pytest.raises(InputError, match=f"Received: --{flag}=8"):
-        command._predict_mesh(values, measured, Machines(8, FAST), "")
+        command._predict_mesh(values, measured, Machines(8, FAST))
