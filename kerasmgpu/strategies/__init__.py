@@ -126,8 +126,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
             LocalExtended(self, devices, cross_device_ops)
         )
         self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
-        self._shard(shard, min_shard_bytes, shard_over, offload)
-        self._recompute(recompute)
+        self._shard(shard, min_shard_bytes, shard_over, offload, recompute)
         self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
         self.xla_cache = checked(xla_cache)
 
@@ -250,8 +249,7 @@ class MultiWorkerMirroredStrategy(
                 timeout_seconds,
             )
         )
-        self._shard(shard, min_shard_bytes, shard_over, offload)
-        self._recompute(recompute)
+        self._shard(shard, min_shard_bytes, shard_over, offload, recompute)
         if worker is not None:
             with entered.left():  # Its variables are this process's own.
                 self.compute_time = ComputeTime()

@@ -128,7 +128,10 @@ class AutoLayouts(Layouts):
         """Makes those variables anew whose axes are others than they have."""
         mesh = self.distribution.device_mesh
         for number, one in enumerate(variables.variables):
-            layout = layouts[one.path] or _whole(one, mesh)
+            whole = [None] * len(one.shape)
+            layout = layouts[one.path] or keras.distribution.TensorLayout(
+                whole, mesh
+            )
             axes = self.axes_of(layout.axes)
             keeps = number in variables.fixed
             for each in (one, *variables.slots[number]):
@@ -189,10 +192,6 @@ def auto_layouts_of(
         )
     check_micro_batches(layouts, micro_batches)
     return layouts
-
-
-def _whole(variable: Any, mesh: Any) -> keras.distribution.TensorLayout:
-    return keras.distribution.TensorLayout([None] * len(variable.shape), mesh)
 
 
 def _written(*arguments: Any) -> bytes:

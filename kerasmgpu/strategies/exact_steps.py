@@ -185,10 +185,14 @@ class ExactSteps(_Strategy):
         self,
         shard: Shard,
         min_shard_bytes: int,
-        shard_over: int | str | None = None,
-        offload: str | None = None,
+        shard_over: int | str | None,
+        offload: str | None,
+        recompute: str | None,
     ) -> None:
-        """Sets which new variables are sharded; see `MirroredStrategy`."""
+        """Sets what is sharded, offloaded and computed again, once it has devices.
+
+        See `MirroredStrategy`.
+        """
         self.shard = shard if callable(shard) else checked_shard(shard)
         self.shard_over = self._checked_shard_over(shard_over)
         self.min_shard_bytes = checked_integer(
@@ -202,6 +206,10 @@ class ExactSteps(_Strategy):
                 lambda: self.replicas.mesh.groups,
             )
         self._offload(offload)
+        self.recompute = recompute
+        self.recomputation = recomputation_of(
+            recompute, self._bytes_of_a_replica
+        )
 
     def _offload(self, offload: str | None) -> None:
         """Puts slots that are divided on the host; see `MirroredStrategy`."""
@@ -216,13 +224,6 @@ class ExactSteps(_Strategy):
                 'shard="optimizer" or shard="weights", too.'
             )
         self.extended.axis_to_shard.offloads = True
-
-    def _recompute(self, recompute: str | None) -> None:
-        """Sets what training steps compute again; see `MirroredStrategy`."""
-        self.recompute = recompute
-        self.recomputation = recomputation_of(
-            recompute, self._bytes_of_a_replica
-        )
 
     def _checked_shard_over(self, shard_over: int | str | None) -> int | None:
         """Returns the number of replicas in a group, or `None` for all."""
@@ -495,12 +496,9 @@ class ExactSteps(_Strategy):
             function, arguments, self.replicas.mesh.first == 0
         )
 
-    def whole(self, batch: Any) -> Any:
-        """All-gathers the rows of a batch from `prepared`; collective."""
-        return self._whole(batch)
-
     @functools.cached_property
-    def _whole(self) -> Partitioned:
+    def whole(self) -> Partitioned:
+        """All-gathers the rows of a batch from `prepared`; collective."""
         return Partitioned(
             lambda batch: batch, self.replicas, self.extended.one_device
         )

@@ -56,7 +56,7 @@ def add_by_content(
         _add_node(named, node, names, library)
     for number, one in enumerate(function.signature.output_arg):
         signature.output_arg.add(name=f"output_{number}", type=one.type)
-        named.ret[f"output_{number}"] = _renamed(function.ret[one.name], names)
+        named.ret[f"output_{number}"] = renamed(function.ret[one.name], names)
     for number, effect in enumerate(function.signature.control_output):
         signature.control_output.append(f"effect_{number}")
         named.control_ret[f"effect_{number}"] = names[
@@ -80,7 +80,7 @@ def _add_node(
 ) -> None:
     added = function.node_def.add(op=node.op)
     added.name = names[node.name]
-    added.input.extend(_renamed(reference, names) for reference in node.input)
+    added.input.extend(renamed(reference, names) for reference in node.input)
     defined = {one.name for one in graphs.op_definition(node.op).attr}
     for key in node.attr:
         if key in defined or _is_read(key):
@@ -92,7 +92,7 @@ def _add_node(
                     called.name, _ = add_by_content(one, library)
 
 
-def _renamed(reference: str, names: Mapping[str, str]) -> str:
+def renamed(reference: str, names: Mapping[str, str]) -> str:
     """Returns a reference or control dependency with its node's new name."""
     name = node_name(reference)
     return reference.replace(name, names[name], 1)

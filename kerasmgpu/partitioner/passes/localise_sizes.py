@@ -83,19 +83,14 @@ def _needed(instruction: Instruction) -> Iterator[Rows]:
         for one in instruction.inputs:
             if isinstance(one.kind, PerReplica):
                 yield from _as_many_as(one.kind.rows.size)
-    elif isinstance(instruction, (AllGather, Slice)) or _is_written_by_rule(
-        instruction
+    elif (
+        isinstance(instruction, (AllGather, Slice))
+        # The writer of an operation with an `Emit` can use any size.
+        or isinstance(instruction, Operation)
+        and instruction.plans[0].emit is not None
     ):
         for one in (*instruction.inputs, *instruction.outputs):
             yield from _of_value(one)
-
-
-def _is_written_by_rule(instruction: Instruction) -> bool:
-    """Whether an operation has an `Emit`: its writer can use any size."""
-    return (
-        isinstance(instruction, Operation)
-        and instruction.plans[0].emit is not None
-    )
 
 
 def _of_shape(shape: Value) -> Iterator[Rows]:

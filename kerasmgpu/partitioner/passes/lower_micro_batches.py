@@ -127,7 +127,6 @@ class _Lowering:
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
         self._accumulated: dict[Value, Value] = {}
-        self._producer: dict[Value, int] = {}
 
     def add(self, instruction: Instruction) -> None:
         if _sends_in_turns(instruction):

@@ -44,15 +44,12 @@ def needs_all_replicas(region: Region) -> bool:
     return any(
         instruction.needs_all_replicas
         or isinstance(instruction, Operation)
-        and _has_effect_for_all(instruction.node)
+        # It runs once for all replicas, as a print or draw must.
+        and instruction.node.is_stateful
+        and Trait.COPIED not in instruction.node.traits
         for body in region.bodies
         for instruction in body.all_instructions()
     )
-
-
-def _has_effect_for_all(node: Node) -> bool:
-    """Whether a node must run once for all replicas, as a print or draw must."""
-    return node.is_stateful and Trait.COPIED not in node.traits
 
 
 def _reads_parts(region: Region) -> bool:

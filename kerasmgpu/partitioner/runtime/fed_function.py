@@ -7,7 +7,7 @@ replicas that takes longer than to write the function itself.
 
 from tensorflow.core.framework import function_pb2
 
-from kerasmgpu.partitioner.step.definitions import node_name
+from kerasmgpu.partitioner.lowering.content_names import renamed
 
 _NODE = "feed/"
 _ARGUMENT = "feed_"
@@ -37,7 +37,7 @@ def fed_function(
     made.signature.name = name
     arguments = list(made.signature.input_arg)
     batch = {
-        one.name: _renamed(feed.ret[output.name], names)
+        one.name: renamed(feed.ret[output.name], names)
         for one, output in zip(arguments, feed.signature.output_arg)
     }
     del made.signature.input_arg[:]
@@ -58,7 +58,7 @@ def fed_function(
         added.CopyFrom(node)
         added.name = names[node.name]
         del added.input[:]
-        added.input.extend(_renamed(one, names) for one in node.input)
+        added.input.extend(renamed(one, names) for one in node.input)
         places = added.attr["_class"].list.s if "_class" in node.attr else []
         for number, place in enumerate(places):
             other = names.get(place.removeprefix(_COLOCATED).decode())
@@ -68,8 +68,3 @@ def fed_function(
         made.signature.control_output.append(names[effect])
         made.control_ret[names[effect]] = names[effect]
     return made
-
-
-def _renamed(reference: str, names: dict[str, str]) -> str:
-    name = node_name(reference)
-    return reference.replace(name, names[name], 1)

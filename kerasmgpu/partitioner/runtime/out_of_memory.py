@@ -109,7 +109,8 @@ class Repeated:
             raise error or tf.errors.ResourceExhaustedError(
                 None, None, "Another worker ran out of memory."
             )
-        changed = irreversible(self.program.trace.graph)
+        graph = self.program.trace.graph
+        changed = list(dict.fromkeys(_irreversible(graph)))
         if changed:
             raise InputError(
                 "A step that runs out of memory can't be run again where it "
@@ -129,20 +130,12 @@ class Repeated:
         self.written = self.program.written(self.written.has_outputs)
 
 
-def irreversible(graph: Graph, is_body: bool = False) -> list[str]:
-    """Returns types of operations whose side effects can't be delayed.
+def _irreversible(graph: Graph, is_body: bool = False) -> Iterator[str]:
+    """Yields types of operations whose side effects can't be delayed.
 
-    Only assignments can be delayed to the end of a step.
-
-    Args:
-        graph: `graph.Graph`, with its bodies.
-        is_body: Whether it is a body, whose assignments can't wait, either.
+    Only assignments can be delayed to the end of a step; in a body they can't,
+    either.
     """
-    found = dict.fromkeys(_irreversible(graph, is_body))
-    return list(found)
-
-
-def _irreversible(graph: Graph, is_body: bool) -> Iterator[str]:
     for node in graph.nodes:
         traits = node.traits
         for body in node.bodies:

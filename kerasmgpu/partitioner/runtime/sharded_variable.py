@@ -503,7 +503,8 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
         """Returns this process's parts of a whole value."""
-        return cut(value, self.shard_axes, self._mesh)
+        places = boxes(value.shape, self.shard_axes, self._mesh)
+        return [value[box] for box in places]
 
     # Checkpoints and exports --------------------------------------------------
 
@@ -662,11 +663,6 @@ def boxes(
         return tuple(slices)
 
     return list(map(box, range(mesh.num)))
-
-
-def cut(value: tf.Tensor, axes: AxesToShard, mesh: Mesh) -> list[tf.Tensor]:
-    """Returns the parts of a value that replicas of this process hold."""
-    return [value[box] for box in boxes(value.shape, axes, mesh)]
 
 
 def mesh_of(strategy: Any, axes: AxesToShard) -> Mesh:

@@ -153,18 +153,12 @@ class _Name:
         """Does nothing: the function is in the context already."""
 
 
-def _config() -> config_pb2.ConfigProto:
-    """Returns options to run a function without Grappler, the graph optimiser.
+CONFIG = config_pb2.ConfigProto(allow_soft_placement=True)
+"""Options to run a function without Grappler, the graph optimiser.
 
-    The graph was simplified before it was written for the replicas; Grappler
-    would simplify each replica's copy of it.
-    """
-    config = config_pb2.ConfigProto(allow_soft_placement=True)
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return config
-
-
-CONFIG = _config()
+The graph was simplified before it was written for the replicas; Grappler would
+simplify each replica's copy of it."""
+CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
 def _remove_function(name: str) -> None:
