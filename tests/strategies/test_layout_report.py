@@ -211,3 +211,27 @@ def test_weights_are_gathered_in_the_type_that_the_step_computes_in(
         combined = layers[name].combined
         assert combined["all_gather"] == kernel * bytes_each
         assert combined["reduce_scatter"] == kernel * 4
+
+
+@pytest.mark.parametrize("mode, elements_each", [("int8", 1), ("int4", 2)])
+def test_quantized_weights_are_gathered_as_they_are_stored(mode, elements_each):
+    """In both passes; the gradient of the first layer's input isn't needed."""
+    units, rows = 64, 1000
+    strategy = kerasmgpu.strategy(
+        num_replicas=4, shard="weights", min_shard_bytes=999
+    )
+    with strategy.scope():
+        inputs = keras.Input((units,))
+        x = keras.layers.Dense(units, "relu", name="one")(inputs)
+        x = keras.layers.Dense(units, name="two")(x)
+        model = keras.Model(inputs, x)
+        for name in ("one", "two"):
+            model.get_layer(name).quantize(mode)
+        model.compile("adam", "mse")
+    x = np.ones((rows, units), "float32")
+    report = kerasmgpu.layout_report(model, (x, x))
+    layers = {layer.name: layer for layer in report.layers}
+    stored = units * units // elements_each
+    assert layers["one"].combined["all_gather"] == stored
+    assert layers["two"].combined["all_gather"] == 2 * stored
+    assert "all_gather" not in layers["outside of layers"].combined

@@ -54,9 +54,10 @@ def tuned(scope):
     dense = keras.layers.Dense
     with scope():
         inputs = keras.Input((5,), dtype="float64")
-        wide = dense(9, "gelu", dtype="float64")(inputs)
+        first = dense(5, dtype="float64")(inputs)
+        wide = dense(9, "gelu", dtype="float64")(first)
         model = keras.Model(inputs, dense(5, dtype="float64")(wide))
-    _, base, last = model.layers
+    *_, base, last = model.layers
     base.quantize("int8")  # Outside of the scope.
     base.enable_lora(2)
     with scope():

@@ -347,11 +347,39 @@ class AllGather(Communication):
         after: Instructions that it waits for, such as the consumers of weights
             that were gathered earlier; see `passes.order_gathers`.
         in_turns: Whether a weight is gathered anew in each micro-batch's turn.
+        restoring: How each replica computes the whole value, if what variables
+            hold is gathered in its place; other inputs are whole.
     """
 
     after: tuple[Instruction, ...] = ()
     in_turns: bool = False
+    restoring: "Restoring | None" = None
     name: ClassVar[str] = "all_gather"
+
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """The inputs that are gathered."""
+        return tuple(one for one in self.inputs if one.has(Sharded))
+
+    def sizes(self, mesh: Mesh) -> "list[Sent]":
+        return [
+            self.sent(one, self.type_of(one), mesh) for one in self.gathered
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Restoring:
+    """Operations that compute a weight from what its variables hold.
+
+    Attributes:
+        reads: The tensors that the all-gather's inputs are, in their order.
+        nodes: The operations, in their order.
+        makes: Output of the last one.
+    """
+
+    reads: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    makes: Tensor
 
 
 @dataclasses.dataclass(eq=False)

@@ -188,16 +188,58 @@ def _cast(build: Build, references: References, target: tf.DType) -> References:
 
 
 def _all_gather(build: Build, gather: ir.AllGather) -> None:
-    (source,), (made,) = gather.inputs, gather.outputs
-    parts = cast(Sequence[Reference], build.references(source))
-    if gather.in_turns:
-        parts = micro_batches.of_first(build, parts)
-    if gather.after or gather.in_turns:
-        parts = _delayed(build, gather, parts)
-    write = micro_batches.gather
-    if gather.in_turns:
-        write = micro_batches.gather_in_turns
-    build.hold(made, write(build, source, parts))
+    whole = []
+    for one in gather.gathered:
+        parts = cast(Sequence[Reference], build.references(one))
+        if gather.in_turns:
+            parts = micro_batches.of_first(build, parts)
+        if gather.after or gather.in_turns:
+            parts = _delayed(build, gather, parts)
+        write = micro_batches.gather
+        if gather.in_turns:
+            write = micro_batches.gather_in_turns
+        whole.append(write(build, one, parts))
+    (made,) = gather.outputs
+    if gather.restoring is None:
+        build.hold(made, whole[0])
+        return
+    whole += map(build.references, gather.inputs[len(whole) :])
+    build.hold(made, _restored(build, gather, whole))
+
+
+def _restored(
+    build: Build, gather: ir.AllGather, whole: Sequence[References]
+) -> References:
+    """Computes a weight from the whole inputs of its all-gather.
+
+    On each replica, or once for those that have the same gathered values.
+    """
+    restoring = cast(ir.Restoring, gather.restoring)
+    gathered = whole[: len(gather.gathered)]
+    found: dict[tuple[Reference, ...], Reference] = {}
+
+    def restored(place: int) -> Reference:
+        key = tuple(references[place] for references in gathered)
+        if key not in found:
+            values = {
+                one: references[place]
+                for one, references in zip(restoring.reads, whole)
+            }
+            for node in restoring.nodes:
+                inputs = [values[one] for one in node.inputs]
+                made = build.copy(node, inputs, place)
+                values |= zip(node.outputs, made)
+            found[key] = values[restoring.makes]
+        return found[key]
+
+    if any(isinstance(references, OnEachPlace) for references in gathered):
+        return OnEachPlace(lambda place: restored(max(place, 0)))
+    made = []
+    for place in range(build.mesh.num):
+        if gather.in_turns:
+            build.take_turn(gather, place)
+        made.append(restored(place))
+    return made
 
 
 def _delayed(

@@ -139,7 +139,10 @@ def _write(
     A variable of one column has no part on the second of two columns of
     replicas, and TensorFlow's collectives (2.18 to 2.21) crash for such parts.
     """
-    if isinstance(instruction, (AllGather, AllReduce, ReduceScatter)):
+    is_restored = isinstance(instruction, AllGather) and instruction.restoring
+    if not is_restored and isinstance(
+        instruction, (AllGather, AllReduce, ReduceScatter)
+    ):
         pairs = list(zip(instruction.inputs, instruction.outputs))
         sent = [(i, o) for i, o in pairs if o.tensor.num_elements != 0]
         for _, made in pairs:

@@ -62,10 +62,11 @@ def _communicate_in_turns(program: Lowered) -> None:
             needed.update(dict.fromkeys(instruction.inputs))
     for instruction in program.instructions:
         if isinstance(instruction, AllGather) and is_of_weight(instruction):
-            (source,) = instruction.inputs
             instruction.in_turns = (
                 instruction.outputs[0] not in needed
-                and has_parts(program.mesh, source)
+                and all(
+                    has_parts(program.mesh, one) for one in instruction.gathered
+                )
                 and _is_along_rows(program, instruction)
             )
         elif isinstance(instruction, ReduceScatter):

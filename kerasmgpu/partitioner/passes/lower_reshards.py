@@ -16,6 +16,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Operation,
     ReduceScatter,
     Reshard,
+    Restoring,
     Slice,
     Value,
     alike,
@@ -41,7 +42,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.rules.table import Plan
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Tensor
+from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait, record
 
 
@@ -60,7 +61,27 @@ def lower_reshards(program: Lowered) -> None:
         if isinstance(instruction, Region):
             for body in instruction.bodies:
                 lower_reshards(body)
-    program.instructions = lowering.instructions
+    program.instructions = _without_unused(lowering.instructions, program)
+
+
+def _without_unused(
+    instructions: Sequence[Instruction], program: Lowered
+) -> list[Instruction]:
+    """Leaves out what made parts of weights that are computed whole instead."""
+    if not any(getattr(one, "restoring", None) for one in instructions):
+        return list(instructions)
+    (plans,), needed, kept = program.plans, set(program.outputs), []
+    for one in reversed(instructions):
+        if (
+            isinstance(one, (AllGather, Operation, Slice))
+            and one.outputs
+            and needed.isdisjoint(one.outputs)
+            and all(made.tensor in plans.stored for made in one.outputs)
+        ):
+            continue
+        needed.update(one.inputs)
+        kept.append(one)
+    return kept[::-1]
 
 
 class _Lowering:
@@ -252,7 +273,50 @@ class _Lowering:
                 AllReduce((source,), (wanted,), kind.by, widens)
             )
         elif tensor not in plans.free or not self._recomputed(axis, wanted):
-            self._from(AllGather, source, wanted)
+            if not self._restored(source, wanted):
+                self._from(AllGather, source, wanted)
+
+    def _restored(self, source: Value, wanted: Value) -> bool:
+        """Gathers what variables hold, if that has fewer bytes than a value.
+
+        An `int8` kernel, for example, is cast and scaled on each replica.
+
+        Returns:
+            Whether that is possible; if not, nothing is added.
+        """
+        plans, tensor = self._program.plans[0], wanted.tensor
+        stored = plans.stored.get(tensor, (tensor,))
+        if (
+            source.placement != (plans.kinds[tensor],)
+            or sum(one.num_bytes for one in stored) >= tensor.num_bytes
+        ):
+            return False
+        nodes: dict[Node, None] = {}
+        whole: dict[Tensor, None] = {}
+
+        def restore(one: Tensor) -> None:
+            for given, want in zip(
+                one.node.inputs, plans.nodes[one.node].wants
+            ):
+                if given in stored or given.node in nodes:
+                    continue
+                if plans.is_restored(given, want):
+                    restore(given)
+                else:
+                    whole[given] = None
+            nodes[one.node] = None
+
+        restore(tensor)
+        parts = [Value(one, (plans.kinds[one],)) for one in stored]
+        others = [self.want(self._program.whole(one)) for one in whole]
+        self.instructions.append(
+            AllGather(
+                (*map(self.want, parts), *others),
+                (wanted,),
+                restoring=Restoring((*stored, *whole), (*nodes,), tensor),
+            )
+        )
+        return True
 
     def _recomputed(self, axis: int, wanted: Value) -> bool:
         """Adds the tensor's operation on whole inputs: nothing is sent.

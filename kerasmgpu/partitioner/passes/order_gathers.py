@@ -83,23 +83,34 @@ def bytes_alive(program: Lowered) -> int:
     for number, one in enumerate(found):
         alive = [
             other
-            for position, other in enumerate(found[: number + 1])
+            for position, other in enumerate(found[:number])
             # The weight before may be in use while this one is gathered.
             if position >= number - 1 or other.last >= one.first
         ]
-        most = max(most, sum(_bytes(other.gather) for other in alive))
+        whole = sum(_bytes(other.gather) for other in alive)
+        most = max(most, whole + _most_bytes(one.gather))
     return most
 
 
 def is_of_weight(gather: AllGather) -> bool:
     """Whether an all-gather is of a sharded variable, not of activations."""
-    (source,) = gather.inputs
-    is_static = source.tensor.num_bytes < float("inf")
+    is_static = gather.inputs[0].tensor.num_bytes < float("inf")
     return is_static and is_of_variable(gather.kind_before)
 
 
 def _bytes(gather: AllGather) -> int:
     return int(gather.outputs[0].tensor.num_bytes)
+
+
+def _most_bytes(gather: AllGather) -> int:
+    """Returns the peak bytes while a weight is gathered, and restored."""
+    if gather.restoring is None:
+        return _bytes(gather)
+    # While an operation runs, its inputs and its output are whole.
+    return max(
+        sum(int(tensor.num_bytes) for tensor in (*node.inputs, *node.outputs))
+        for node in gather.restoring.nodes
+    )
 
 
 def _order(program: Lowered) -> None:
@@ -161,7 +172,9 @@ def _gather_again(program: Lowered) -> None:
                 id(one)
             }
             if len(between) >= _APART:
-                copy = AllGather(one.gather.inputs, (_copy(current),))
+                copy = dataclasses.replace(
+                    one.gather, outputs=(_copy(current),)
+                )
                 again.setdefault(use, []).append(copy)
                 current = copy.outputs[0]
             if current != one.gather.outputs[0]:

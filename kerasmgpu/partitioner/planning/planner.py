@@ -28,9 +28,11 @@ from kerasmgpu.partitioner.rules.kinds import (
     REPLICATED,
     Kind,
     ListOf,
+    LocalSizes,
     Partial,
     PerReplica,
     Placement,
+    Replicated,
     Rows,
     Sharded,
     is_of_variable,
@@ -59,6 +61,7 @@ class Planner:
         axis: The mesh axis that is planned.
         others: Plans of each node, also of those in bodies, on mesh axes that
             are planned already.
+        restores: Whether `Plans.stored` is recorded.
 
     Attributes:
         lists: Kinds of lists, by the node that makes the list or the tensor
@@ -72,8 +75,10 @@ class Planner:
         gathers: bool = False,
         axis: int = 0,
         others: Mapping[Node, Sequence[Plan]] = MappingProxyType({}),
+        restores: bool = True,
     ) -> None:
         self._axis = axis
+        self._restores = restores
         self._others = others
         self.lists: dict[Node | Tensor, ListOf] = {}
         self._cost = cost
@@ -140,6 +145,8 @@ class Planner:
                     continue
                 plans.kinds[tensor] = self._resharded(tensor, kind, plan, plans)
             self._note_free(node, given, plan, plans)
+            if self._restores:
+                _note_stored(node, plan, plans)
         return plans
 
     def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
@@ -201,14 +208,17 @@ class Planner:
             return plan
         alternative = self._by_own_rule(node, other, plans)
         return min(
-            (alternative, plan), key=lambda one: self._rank(node, kinds, one)
+            (alternative, plan),
+            key=lambda one: self._rank(node, kinds, one, plans),
         )
 
     def _rank(
-        self, node: Node, kinds: Sequence[Kind], plan: Plan
+        self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
     ) -> tuple[bool, float]:
         """Returns a sort key: divided work first, then the fewest bytes."""
-        sent = self._cost.sent(node, kinds, plan.wants, plan.gives)
+        sent = self._cost.sent(
+            node, kinds, plan.wants, plan.gives, stored=plans.stored
+        )
         return not plan.is_local, sent
 
     def _by_batch_rows(
@@ -249,7 +259,7 @@ class Planner:
             if self._gathers and _has_rows(kinds):
                 target = None
             plan = table.by_axes(
-                node, axes, kinds, plans.free, self._cost, target
+                node, axes, kinds, plans.free, self._cost, target, plans.stored
             )
             if plan is not None and not self._updates(node, plan, kinds):
                 return plan
@@ -509,6 +519,7 @@ def plan_mesh(
             gathers and axis == 0,
             axis=axis,
             others=_of_nodes(made) if made else MappingProxyType({}),
+            restores=num_axes == 1,
         )
         made.append(planner.plan(graph, kinds))
     return tuple(made)
@@ -558,6 +569,31 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
                     if tensor.shape == made.shape:
                         found.setdefault(tensor, found[made])
     return found
+
+
+def _note_stored(node: Node, plan: Plan, plans: Plans) -> None:
+    """Records in `Plans.stored` what is read from variables, or computed from it.
+
+    An `int8` kernel, for instance, is cast and scaled for the backward pass.
+    """
+    traits = record(node.type).traits
+    if len(node.outputs) != 1 or not is_of_variable(plan.gives[0]):
+        return
+    (made,) = node.outputs
+    if Trait.READS in traits:
+        plans.stored[made] = (made,)
+    if {Trait.ELEMENTWISE, Trait.MOVES}.isdisjoint(traits) or node.controls:
+        return
+    found: dict[Tensor, None] = {}
+    for tensor, want in zip(node.inputs, plan.wants):
+        if plans.is_restored(tensor, want):
+            found |= dict.fromkeys(plans.stored[tensor])
+        elif plans.kinds[tensor] != REPLICATED and not isinstance(
+            want, (LocalSizes, Replicated)
+        ):
+            return
+    if found:
+        plans.stored[made] = tuple(found)
 
 
 def _as_laid_out(

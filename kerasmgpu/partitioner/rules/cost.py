@@ -7,6 +7,7 @@ plans and left out.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
@@ -65,6 +66,7 @@ class CostModel:
         gives: Sequence[Kind],
         free: Collection[Tensor] = (),
         target: Kind | None = None,
+        stored: Mapping[Tensor, Collection[Tensor]] = MappingProxyType({}),
     ) -> int:
         """Returns the bytes that a plan of a node sends, divided by `N - 1`.
 
@@ -74,13 +76,17 @@ class CostModel:
             free: Inputs that can be computed whole without communication.
             target: The kind that its outputs are needed in, if they go into a
                 sharded variable; otherwise `None`.
+            stored: See `table.Plans`.
         """
         total = 0
         for tensor, kind, want in zip(node.inputs, given, wants):
             if kind == want or tensor in free:
                 continue
             if isinstance(kind, Sharded):
-                total += self.bytes_of(tensor)
+                read = stored.get(tensor, (tensor,))
+                total += min(
+                    self.bytes_of(tensor), sum(map(self.bytes_of, read))
+                )
             elif isinstance(kind, Partial) and is_of_variable(want):
                 total += self.bytes_of(tensor)  # A reduce-scatter.
             elif isinstance(kind, (Partial, PerReplica)):

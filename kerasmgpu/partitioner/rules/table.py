@@ -18,6 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from kerasmgpu.partitioner.rules.cost import CostModel
@@ -164,12 +165,23 @@ class Plans:
         kinds: The kind of each tensor, as its consumers see it.
         nodes: The `Plan` of each node.
         free: Tensors whose whole value can be computed without communication.
+        stored: For tensors that are sharded, and that cheap operations compute
+            from sharded variables only: what is read from these variables.
+            Replicas gather what has fewer bytes, the tensor or what is read.
     """
 
     def __init__(self) -> None:
         self.kinds: dict[Tensor, Kind] = {}
         self.nodes: dict[Node, Plan] = {}
         self.free: set[Tensor] = set()
+        self.stored: dict[Tensor, tuple[Tensor, ...]] = {}
+
+    def is_restored(self, tensor: Tensor, want: Kind) -> bool:
+        """Whether an input is computed anew with an operation's whole output.
+
+        Others are whole anyway, as the operation wants them so.
+        """
+        return tensor in self.stored and isinstance(want, Sharded)
 
 
 def shape_of_input(number: int) -> Callable[[Node], list[Shape] | None]:
@@ -221,6 +233,7 @@ def by_axes(
     free: Collection[Tensor] = frozenset(),
     cost: CostModel = DEFAULT_COST,
     target: Sharded | None = None,
+    stored: Mapping[Tensor, Collection[Tensor]] = MappingProxyType({}),
 ) -> Plan | None:
     """Plans an operation that is described by its axes.
 
@@ -231,6 +244,7 @@ def by_axes(
         free: Inputs whose whole value needs no communication.
         target: The kind that the first output is needed in, if it goes into a
             sharded variable; otherwise `None`.
+        stored: See `Plans`.
 
     Returns:
         A `Plan`, or `None` where the rule doesn't apply.
@@ -254,7 +268,7 @@ def by_axes(
             gives = tuple(
                 kind.at(labels.index(label)) for labels in axes.outputs
             )
-        sent = cost.sent(node, kinds, wants, gives, free, target)
+        sent = cost.sent(node, kinds, wants, gives, free, target, stored)
         rank = (sent, is_sum, number)
         if least is None or rank < least:
             best, least = (label, kind, wants), rank

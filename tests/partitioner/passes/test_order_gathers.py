@@ -59,6 +59,26 @@ def test_two_weights_of_many_are_whole(sharding, make):
     )
 
 
+def test_restored_weights_are_whole_with_what_they_are_computed_from(sharding):
+    """One in use, and a cast one next to the scaled one that is next."""
+    with sharding.scope():
+        kernels = [tf.Variable(tf.ones([SIZE, SIZE], tf.int8)) for _ in "1234"]
+
+    def loss(x):
+        weights = [tf.cast(kernel, tf.float32) * 0.5 for kernel in kernels]
+        return tf.gradients(forward(weights)(x), x)
+
+    program = lowered(sharding, loss)
+    restored = [
+        one
+        for one in program.instructions
+        if getattr(one, "restoring", None) is not None
+    ]
+    assert len(restored) == 6  # Two of them again for the backward pass.
+    factor = 4
+    assert bytes_alive(program) == 3 * BYTES + factor
+
+
 def test_a_weight_is_gathered_again_for_the_backward_pass(dumped, sharding):
     """But not the last ones, of which the backward pass comes at once, and
     the first one, whose input has no gradient."""
