@@ -19,7 +19,6 @@ class Buffer:
     Attributes:
         references: Number of reads to come, plus the number of variables and
             buffers that hold it.
-        ledger: The `Ledger` that counts it.
         is_part: Whether it is a part of the tensor that it holds.
     """
 

@@ -154,8 +154,7 @@ def _add_meshes(
 def verdict(report: dict[str, Any]) -> str | None:
     """Returns a sentence: what fits, or what would reduce the largest part.
 
-    Returns:
-        String, or `None` if no device's memory was given.
+    Returns `None` if no device's memory was given.
     """
     if report["usable"] is None:
         return None

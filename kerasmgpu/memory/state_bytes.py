@@ -44,8 +44,6 @@ class VariableRecord:
 
     Attributes:
         path: String, Keras's path: `"dense/kernel"`.
-        shape: Tuple of integers.
-        bytes_per_element: Integer.
         kind: `"weight"`, `"slot"` (of an optimizer) or `"other"` (metrics,
             counters, seeds).
         is_embedding: Whether it is the table of an `Embedding` layer, or a

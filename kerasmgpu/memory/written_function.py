@@ -22,7 +22,6 @@ class Static:
     """Type and shape of a tensor, as far as they are known before the step.
 
     Attributes:
-        dtype: `tf.DType`.
         shape: Tuple of integers, `None` for unknown sizes; `None` for an
             unknown rank. A handle has the shape of its variable.
         content: `tf.DType` of a handle's variable; `None` for other tensors.
@@ -52,12 +51,9 @@ class WrittenNode:
     """A node of a written function.
 
     Attributes:
-        name, type, device: Strings.
         definition: Its `NodeDef`; an argument's is empty.
-        inputs: List of `Reference`s.
         controls: Numbers of nodes that it waits for.
         followers: Numbers of nodes that wait for it, once for each input.
-        outputs: List of `Static`.
         uses: For each output, how often it is read or returned.
     """
 
@@ -96,7 +92,6 @@ class WrittenFunction:
             or `None`. It is called where TensorFlow doesn't infer the shape.
 
     Attributes:
-        nodes: List of `WrittenNode`.
         returned: List of `Reference`s, the function's results.
         categories: Dictionary from `Reference`s to categories of bytes, for
             those that are known; the caller fills it.

@@ -54,12 +54,10 @@ class WrittenStep:
     """Writes a step, and its functions, as the first worker would run them.
 
     Attributes:
-        jit_compile: Whether XLA compiles the step.
         arguments: List of a pair for each argument of the step: the
             `ImaginedHandle` of a captured tensor, the number of the replica
             that gets a part of the batch, or `HOST` for a whole batch; and the
             argument's `Static`.
-        main: The `WrittenFunction` of the step.
         assumed: Names of sizes and loops that are unknown before the step
             runs; `ASSUMED_SIZE` was taken for each.
     """

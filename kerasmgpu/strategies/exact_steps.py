@@ -385,9 +385,6 @@ class ExactSteps(_Strategy):
             jit_compile: Whether XLA compiles each replica's part between
                 collectives.
             name: String, for messages. Default: the function's name.
-
-        Returns:
-            A `partitioner.runtime.function.Partitioned`.
         """
         recompute = self.recomputation if _trains(function) else None
         if recompute is not None and jit_compile:

@@ -82,7 +82,6 @@ class Group:
 
     Attributes:
         members: Tuple of integers, their numbers.
-        shape: Their shape.
         num_bytes: Bytes of all of them with their slots.
         family: Name of what they are in: groups of one family and shape, such
             as queries, keys and values, also move together.

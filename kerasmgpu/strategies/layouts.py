@@ -46,7 +46,6 @@ class Layouts(Sharding):
             where workers have no blocks of it.
 
     Attributes:
-        distribution: The distribution.
         devices: List of names of all devices of its mesh, such as `"CPU:0"`, in
             C order of `axes`.
         axes: Tuple of sizes of the mesh axes, that of the rows first. Empty for

@@ -112,7 +112,6 @@ class _Choice:
         is_elementwise: Whether no product may be computed again.
 
     Attributes:
-        passes: The `Passes` of its graph.
         steps: List of sets of nodes to run again; each extends the one before.
     """
 

@@ -33,11 +33,7 @@ def offload(program: Lowered) -> None:
 
 
 class _Choice:
-    """Chooses the instructions that run on the host.
-
-    Attributes:
-        on_host: The instructions.
-    """
+    """Chooses the instructions that run on the host."""
 
     def __init__(self, program: Lowered) -> None:
         self._takers: dict[Value, list[Instruction]] = collections.defaultdict(

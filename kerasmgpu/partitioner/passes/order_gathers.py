@@ -30,7 +30,6 @@ class _Gathered:
     """An all-gather of a weight, and when its result is used.
 
     Attributes:
-        gather: The all-gather.
         uses: The positions of its consumers in the program.
         first: When the first of them runs.
         last: When the last one has run.

@@ -103,11 +103,7 @@ class Partitioned:
         return call
 
     def prepared(self, *arguments: Any) -> tuple[Program, list[tf.Tensor]]:
-        """Returns the program for some arguments, without arrays, and its inputs.
-
-        Returns:
-            The `Program`, and a list of the tensors that it takes.
-        """
+        """Returns the program for some arguments, without arrays, and its inputs."""
         specification = tf.nest.map_structure(_specification, arguments)
         tensors, in_shares, shapes = [], [], []
         for leaf in tf.nest.flatten(arguments):

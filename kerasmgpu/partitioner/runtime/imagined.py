@@ -99,7 +99,6 @@ class ImaginedHandle:
     """A device's handle of an `ImaginedVariable`.
 
     Attributes:
-        variable: The `ImaginedVariable`.
         place: Integer, number of the device.
     """
 

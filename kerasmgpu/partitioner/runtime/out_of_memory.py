@@ -34,7 +34,6 @@ class Repeated:
 
     Attributes:
         program: The program, or the one in more parts that replaced it.
-        written: Its `Written`.
     """
 
     def __init__(self, program: Program, written: Written) -> None:
@@ -43,9 +42,6 @@ class Repeated:
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs the program; if memory runs out, again in twice as many parts.
-
-        Returns:
-            List of the program's outputs.
 
         Raises:
             tf.errors.ResourceExhaustedError: If rows can't be divided further.

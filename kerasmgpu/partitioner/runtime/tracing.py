@@ -36,10 +36,8 @@ class Trace:
     """Traces a function as it runs on one device, and simplifies the graph.
 
     Attributes:
-        graph: `graph.Graph`.
         leaves: The graph's inputs for the tensors of `arguments`, in the
             order of `tf.nest.flatten(…, expand_composites=True)`.
-        dump: The `passes.dump.Dump` of the function.
         sparse: List of `Sparse`, for sparse tensors among the arguments.
         captured: For each other input of the graph, the pair of this input and
             the tensor outside that it captures.

@@ -110,12 +110,10 @@ class Elements:
         """Gives up, for good, assumptions that an element doesn't confirm.
 
         They stay in force until `assume` is called, which leaves them out.
+        Returns whether any were given up.
 
         Args:
             wholly: Whether to give up all assumptions instead.
-
-        Returns:
-            Whether any were given up.
         """
         found = False
         for n, rule in enumerate(self._given_up):

@@ -35,9 +35,6 @@ class Tensor:
     """An output of a node.
 
     Attributes:
-        node: The `Node`.
-        index: Number of the output.
-        dtype: Its `tf.DType`.
         static: TensorFlow's static shape; `None` if the rank is unknown.
         shape: Tuple of symbolic sizes (see `sizes.py`); `None` if the rank is
             unknown.

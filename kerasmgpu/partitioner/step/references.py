@@ -18,9 +18,6 @@ class Reference(str):
         device: Name of the device of its node; `None` for an argument.
         is_on_host: Whether it is at the place `HOST`. The device does not tell:
             a replica can be on the same CPU.
-
-    Attributes:
-        node: Name of its node.
     """
 
     __slots__ = ("dtype", "device", "is_on_host", "node")
