@@ -70,7 +70,7 @@ class Recomputation:
         if self.policy == "elementwise":
             while choice.extend():
                 pass
-            return {node.name for node in choice.steps[-1]}
+            return {node.name for node in choice.again()}
         limit = self.limit()
         if limit is None:
             logging.warning(
@@ -112,7 +112,7 @@ class _Choice:
         is_elementwise: Whether no product may be computed again.
 
     Attributes:
-        steps: List of sets of nodes to run again; each extends the one before.
+        passes: The `Passes` of its graph.
     """
 
     def __init__(self, program: Program, is_elementwise: bool) -> None:
@@ -124,10 +124,10 @@ class _Choice:
         self._roots: dict[Tensor, Tensor] = {}
         self._may = {node for node in self.passes.forward if self._can(node)}
         self._again: set[Node] = set()
+        self._added: list[set[Node]] = []
         self._kept: dict[Tensor, set[Tensor]] = collections.defaultdict(set)
         for tensor in self.passes.saved:
             self._kept[self._root(tensor)].add(tensor)
-        self.steps: list[set[Node]] = [set()]
         self._numbers = itertools.count()
         self._queue: list[tuple[float, int, _Move]] = []
         for root in self._kept:
@@ -313,6 +313,7 @@ class _Choice:
                 heapq.heappush(self._queue, (cost, number, move))
                 continue
             nodes, reads = closure
+            self._added.append(nodes - self._again)
             self._again |= nodes
             for root in move.roots:
                 self._kept.pop(root, None)
@@ -322,9 +323,17 @@ class _Choice:
                 self._kept[self._root(tensor)].add(tensor)
             for root in new:
                 self._push(_Move((root,)))
-            self.steps.append(set(self._again))
             return True
         return False
+
+    @property
+    def num_steps(self) -> int:
+        """How often `extend` has added something."""
+        return len(self._added)
+
+    def again(self, steps: int | None = None) -> set[Node]:
+        """Returns the nodes to run again after a number of steps, or all."""
+        return set().union(*self._added[:steps])
 
     # Peaks ---------------------------------------------------------------
 
@@ -336,12 +345,12 @@ class _Choice:
         every = max(1, len(self._queue) // _MOST_TRIED)
         peaks = {0: self.peak(())}
         while min(peaks.values()) > limit:
-            before = len(self.steps)
-            while len(self.steps) < before + every and self.extend():
+            before = self.num_steps
+            while self.num_steps < before + every and self.extend():
                 pass
-            if len(self.steps) == before:
+            if self.num_steps == before:
                 break
-            peaks[len(self.steps) - 1] = self.peak(self.steps[-1])
+            peaks[self.num_steps] = self.peak(self._again)
         best = min(peaks, key=peaks.__getitem__)
         if peaks[best] > limit:
             logging.warning(
@@ -350,15 +359,15 @@ class _Choice:
                 peaks[best] / 2**20,
                 limit / 2**20,
             )
-            return self.steps[best]
+            return self.again(best)
         low = max((n for n in peaks if n < best), default=best)
         while best - low > 1:
             middle = (low + best) // 2
-            if self.peak(self.steps[middle]) <= limit:
+            if self.peak(self.again(middle)) <= limit:
                 best = middle
             else:
                 low = middle
-        return self.steps[best]
+        return self.again(best)
 
     def peak(self, again: Collection[Node]) -> int:
         """Estimates the peak bytes of a replica if a step runs nodes `again`."""

@@ -76,8 +76,8 @@ def everything(monkeypatch):
     def all_of_it(choice, limit):
         while choice.extend():
             pass
-        chosen.append([node.type for node in choice.steps[-1]])
-        return choice.steps[-1]
+        chosen.append([node.type for node in choice.again()])
+        return choice.again()
 
     monkeypatch.setattr(recomputation._Choice, "fitting", all_of_it)
     return chosen
@@ -139,7 +139,7 @@ def test_elementwise_keeps_a_product_instead_of_all_computed_of_it():
     before = choice.peak(())
     while choice.extend():
         pass
-    again = choice.steps[-1]
+    again = choice.again()
     assert not any("MatMul" in node.type for node in again)
     # 2,048 rows of 64 numbers: of four tensors for each `gelu`, one is kept.
     one = 2048 * 64 * 4
@@ -154,14 +154,16 @@ def test_the_least_that_fits_is_chosen():
         choice = choices(large)
         again = choice.fitting(int(part * whole))
         assert choice.peak(again) <= part * whole
-        number = choice.steps.index(again)
-        assert choice.peak(choice.steps[number - 1]) > part * whole
+        numbers = range(choice.num_steps)
+        (number,) = [n for n in numbers if choice.again(n + 1) == again]
+        assert choice.peak(choice.again(number)) > part * whole
 
 
 def test_what_does_not_fit_is_said(caplog):
     choice = choices(large)
     again = choice.fitting(1)
-    assert choice.peak(again) == min(map(choice.peak, choice.steps))
+    steps = map(choice.again, range(choice.num_steps + 1))
+    assert choice.peak(again) == min(map(choice.peak, steps))
     assert "frees what it can" in caplog.text
 
 
@@ -170,7 +172,7 @@ def test_copies_wait_for_the_gradient_before_them():
     while choice.extend():
         pass
     program = choice._program
-    names = {node.name for node in choice.steps[len(choice.steps) // 2]}
+    names = {node.name for node in choice.again(choice.num_steps // 2)}
     graph = program.trace.running_again(names).graph
     passes = Passes(program.trace.graph)
     assert program.trace.running_again(names).original is program.trace
