@@ -161,7 +161,8 @@ def _examples_per_second(
         steps = executions * per_execution
         return median_speed(model, batch, steps_per_epoch=steps, epochs=epochs)
 
-    # The first execution traces; the second tells how many take long enough.
+    # The first execution traces, and the second may be compiled; one behind
+    # them tells how many take long enough.
     executions = seconds / _EPOCHS * speed(1, _EPOCHS) / (size * per_execution)
     # ThroughputLogger leaves out the first execution, so two at least.
     return speed(2 + min(int(executions), _MOST_STEPS), _EPOCHS)

@@ -21,7 +21,7 @@ def run(folder, build, replicas=None, **changes):
     for path in (own, files):
         path.mkdir(exist_ok=True)
     job = {
-        "build": f"tests.check.programs:{build}",
+        "build": build if ":" in build else f"tests.check.programs:{build}",
         "data": None,
         "strategy": {"num_replicas": replicas, "virtual_devices": None},
         "workers": 1,
@@ -94,6 +94,16 @@ def test_the_mesh_of_a_program_is_that_of_all_stages(build, tmp_path):
     assert errors == {"import": None, "load": None, "resume": None}
     assert keras.distribution.distribution() is None
     assert not tf.distribute.has_strategy()
+
+
+def test_a_module_may_set_its_mesh_when_it_is_imported(tmp_path):
+    path = tmp_path / "sets_a_mesh.py"
+    path.write_text(
+        "from tests.check.programs import data, on_a_mesh, sound\non_a_mesh()\n"
+    )
+    errors, facts = run(tmp_path, f"{path}:sound", 4)
+    assert not any(errors.values())
+    assert facts["mesh"] == {"batch": 2, "model": 2}
 
 
 def test_a_mesh_that_lacks_devices_or_takes_no_settings_is_told(tmp_path):

@@ -1,11 +1,14 @@
 """Sizes of real runs that fail, each in its own way."""
 
+import math
 import signal
 import subprocess
 
 import pytest
+import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.callbacks import throughput
 from kerasmgpu.errors import InputError
 from kerasmgpu.finders import batch_size_measuring, batch_size_report
 from tests import console
@@ -65,6 +68,16 @@ def test_rows_are_divided_along_one_axis_of_a_mesh(tmp_path, capsys):
     assert [row["rows_per_replica"] for row in found.table] == [4]
     batch_size_report.show(found, facts, 0.9)
     assert "mesh batch=2, model=2" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_second_epoch_that_compiles_leaves_one_to_measure(monkeypatch):
+    def speed(*_, epochs, **__):
+        return 100.0 if epochs > 2 else math.nan  # Two have compiled.
+
+    monkeypatch.setattr(throughput, "median_speed", speed)
+    rows = tf.data.Dataset.range(8)
+    model = programs.sound()
+    assert batch_size_measuring._examples_per_second(model, rows, 8, 1) == 100
 
 
 @pytest.mark.slow
