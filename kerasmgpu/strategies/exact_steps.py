@@ -493,9 +493,12 @@ class ExactSteps(_Strategy):
             function, arguments, self.replicas.mesh.first == 0
         )
 
-    @functools.cached_property
-    def whole(self) -> Partitioned:
+    def whole(self, batch: Any) -> Any:
         """All-gathers the rows of a batch from `prepared`; collective."""
+        return self._gathered(batch)
+
+    @functools.cached_property
+    def _gathered(self) -> Partitioned:
         return Partitioned(
             lambda batch: batch, self.replicas, self.extended.one_device
         )

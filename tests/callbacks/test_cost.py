@@ -121,7 +121,7 @@ def test_a_checked_step_computes_no_logs():
     assert not checked.has_outputs
     added = operations(checked) - operations(plain)
     assert added.pop("CheckNumerics") == 2
-    # The step count, on both replicas.
+    # The step count, on both replicas, and gradients that wait.
     assert set(added) <= {
         "AddV2",
         "AssignVariableOp",
@@ -129,4 +129,4 @@ def test_a_checked_step_computes_no_logs():
         "Identity",
         "ReadVariableOp",
     }
-    assert added.total() <= 8
+    assert added.total() <= 5 + 2 * len(model.trainable_variables)
