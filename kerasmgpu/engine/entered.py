@@ -57,9 +57,9 @@ def left() -> Iterator[None]:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Context that ends in the scopes in which it began, after a Ctrl-C, too.
+    """Context that an exception leaves in the scopes in which it began.
 
-    The signal can arrive within TensorFlow's code that enters a scope, whose end
+    A Ctrl-C can arrive within TensorFlow's code that enters a scope, whose end
     then never comes: the thread would stay in it. A scope is three entries of the
     thread: of strategies, of variable creators, and a variable scope.
     """
@@ -68,12 +68,17 @@ def restored() -> Iterator[None]:
     graph = tf.compat.v1.get_default_graph()
     strategies = list(graph._distribution_strategy_stack)
     creators = graph._variable_creator_stack
+    is_done = False
     try:
         yield
+        is_done = True
     finally:
-        graph._distribution_strategy_stack[:] = strategies
-        graph._variable_creator_stack = creators
-        variables.current_scope = within
+        now = graph._distribution_strategy_stack
+        is_longer = now[: len(strategies)] == strategies != now
+        if is_longer and not is_done:
+            graph._distribution_strategy_stack[:] = strategies
+            graph._variable_creator_stack = creators
+            variables.current_scope = within
 
 
 def is_in_the_way_of(strategy: Any) -> bool:

@@ -8,6 +8,7 @@ micro-batch gathers weights in its turn.
 """
 
 import dataclasses
+import math
 
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
@@ -105,9 +106,14 @@ def _most_bytes(gather: AllGather) -> int:
     """Returns the peak bytes while a weight is gathered, and restored."""
     if gather.restoring is None:
         return _bytes(gather)
+
+    def size(tensor: Tensor) -> int:
+        known = math.isfinite(tensor.num_bytes)
+        return int(tensor.num_bytes) if known else _bytes(gather)
+
     # While an operation runs, its inputs and its output are whole.
     return max(
-        sum(int(tensor.num_bytes) for tensor in (*node.inputs, *node.outputs))
+        sum(map(size, (*node.inputs, *node.outputs)))
         for node in gather.restoring.nodes
     )
 

@@ -574,12 +574,15 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
 def _note_stored(node: Node, plan: Plan, plans: Plans) -> None:
     """Records in `Plans.stored` what is read from variables, or computed from it.
 
-    An `int8` kernel, for instance, is cast and scaled for the backward pass.
+    An `int8` kernel, for instance, is cast and scaled for the backward pass. Rows
+    that a batch looks up aren't recorded: there may be fewer than in a variable.
     """
     traits = record(node.type).traits
     if len(node.outputs) != 1 or not is_of_variable(plan.gives[0]):
         return
     (made,) = node.outputs
+    if made.num_bytes == float("inf"):
+        return
     if Trait.READS in traits:
         plans.stored[made] = (made,)
     if {Trait.ELEMENTWISE, Trait.MOVES}.isdisjoint(traits) or node.controls:

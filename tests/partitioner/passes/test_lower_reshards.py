@@ -149,3 +149,24 @@ def test_restored_weights_are_those_of_one_device(
     assert found[0].shape == (96, width)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_rows_of_a_batch_are_not_taken_for_a_weight():
+    """`tf.gather` in a square root of a table: rows travel, and not the table."""
+    strategy = mirrored(2, "weights")
+    with strategy.scope():
+        table = tf.Variable(tf.ones([SIZE, 7 * SIZE]))
+
+    def rows(ids):
+        return tf.gather(tf.sqrt(table + 1.0), ids)
+
+    function = strategy.partitioned(rows, name="rows")
+    found = function(tf.constant([3, 1, 2]))
+    np.testing.assert_array_equal(found, np.full((3, 7 * SIZE), 2**0.5, "f"))
+    written = next(iter(function.programs)).written().lowered
+    restored = [
+        one
+        for one in written.instructions
+        if getattr(one, "restoring", None) is not None
+    ]
+    assert not restored
