@@ -7,15 +7,11 @@ from collections.abc import Sequence
 
 from kerasmgpu.memory.written_function import Static, WrittenNode
 from kerasmgpu.partitioner.step.records import Trait, record
+from kerasmgpu.strategies.recomputation import VIEWS
 
-SHARE_BUFFERS = {
-    "Bitcast",
+SHARE_BUFFERS = VIEWS | {
     "CheckNumerics",
     "CheckNumericsV2",
-    "EnsureShape",
-    "ExpandDims",
-    "Reshape",
-    "Squeeze",
     "TensorListGetItem",
     "TensorListPopBack",
     "TensorListResize",

@@ -45,7 +45,8 @@ _SMALL = 1 / 32
 _HELD = {"Const", "Input"}
 """Nodes whose outputs are in memory all the time."""
 
-_VIEWS = {"Bitcast", "EnsureShape", "ExpandDims", "Reshape", "Squeeze"}
+VIEWS = {"Bitcast", "EnsureShape", "ExpandDims", "Reshape", "Squeeze"}
+"""Operations whose outputs share their first input's buffer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +174,7 @@ class _Choice:
         """Returns the tensor whose buffer a tensor shares."""
         if tensor not in self._roots:
             node = tensor.node
-            shares = node.type in _VIEWS or (
+            shares = node.type in VIEWS or (
                 Trait.PASSES in node.traits and len(node.inputs) == 1
             )
             root = self._root(node.inputs[0]) if shares else tensor
