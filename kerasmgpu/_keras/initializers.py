@@ -15,8 +15,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow import random
-from keras.src.backend.tensorflow.core import Variable
 
+from kerasmgpu._keras.versions import TensorFlowVariable
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime.initial_values import (
     Drawn,
@@ -42,7 +42,7 @@ _KINDS = {"filled": _FILL, "drawn": _DRAW}
 _thread = threading.local()
 
 
-@seam(Variable, "_initialize_with_initializer")
+@seam(TensorFlowVariable, "_initialize_with_initializer")
 def _initialize(
     original: Original, self: Any, initializer: Callable[..., Any]
 ) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-from keras.src.backend.tensorflow.core import Variable
 
 from kerasmgpu._keras.distribution_backend import (
     NamedSharding,
     check_rank,
     sharding_of,
 )
+from kerasmgpu._keras.versions import TensorFlowVariable
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime import replaced
@@ -77,7 +77,7 @@ def made_by(owner: Any) -> Iterator[None]:
         _thread.owners.pop()
 
 
-@seam(Variable, "_initialize")
+@seam(TensorFlowVariable, "_initialize")
 def _initialize(original: Original, self: Any, value: Any) -> None:
     owner = _thread.owners[-1] if _thread.owners else None
     is_slot = isinstance(owner, keras.optimizers.Optimizer)
@@ -104,7 +104,7 @@ def _is_table(owner: Any, variable: Any) -> bool:
     return shape is None or tuple(shape[:1]) == (owner.input_dim,)
 
 
-@seam(Variable, "__init__")
+@seam(TensorFlowVariable, "__init__")
 def _init(original: Original, self: Any, *args: Any, **kwargs: Any) -> None:
     # Keras 3.10 drops the argument on TensorFlow.
     self._layout = kwargs.get("layout")

@@ -22,9 +22,9 @@ from keras.src.backend.common.stateless_scope import (
     get_stateless_scope,
     in_stateless_scope,
 )
-from keras.src.backend.tensorflow import core
 
 from kerasmgpu._keras import made_variables
+from kerasmgpu._keras.versions import tensorflow_core
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime import compiled_reads
@@ -54,7 +54,7 @@ class _Scope(keras.StatelessScope):
         super().add_update(update)
 
 
-@seam(core, "remat")
+@seam(tensorflow_core, "remat")
 def _remat(original: Original, f: Callable[..., Any]) -> Callable[..., Any]:
     kerass = original(f)
 

@@ -4,7 +4,10 @@ Imported before any private name: if another version lacks one, the warning
 precedes the `ImportError` and explains it.
 """
 
+import contextlib
+import importlib
 import warnings
+from types import ModuleType
 
 import keras
 import tensorflow as tf
@@ -58,3 +61,19 @@ def _trainer(module: str) -> type:
 
 TensorFlowTrainer = _trainer("keras.src.backend.tensorflow.trainer")
 Trainer = _trainer("keras.src.trainers.trainer")
+
+
+def _module(*names: str) -> ModuleType:
+    """Imports the first module that exists: releases of Keras move them."""
+    for name in names[:-1]:
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(name)
+    return importlib.import_module(names[-1])
+
+
+tensorflow_core = _module(
+    "keras.src.backend.tensorflow.core",
+    "keras.src.backend.tensorflow.ops.core",  # From Keras 3.16 on.
+)
+"""The module with `remat`, and with the class of variables."""
+TensorFlowVariable = tensorflow_core.Variable

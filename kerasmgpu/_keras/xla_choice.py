@@ -12,8 +12,9 @@ from typing import Any
 
 import keras
 from absl import logging
-from keras.src.trainers.trainer import Trainer, model_supports_jit
+from keras.src.trainers.trainer import model_supports_jit
 
+from kerasmgpu._keras.versions import Trainer
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.job import workers
 
