@@ -14,7 +14,7 @@ RUN useradd --create-home trainer
 COPY pyproject.toml setup.py README.md LICENSE /opt/kerasmgpu/
 COPY kerasmgpu /opt/kerasmgpu/kerasmgpu
 # The cache of pip, and the sources, would stay in the image for nothing.
-RUN pip install --no-cache-dir "/opt/kerasmgpu[gpu,report]" \
+RUN pip install --no-cache-dir "/opt/kerasmgpu[gpu,recipes,report]" \
     && rm -r /opt/kerasmgpu
 
 USER trainer

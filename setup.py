@@ -33,7 +33,11 @@ def long_description():
 
 EXTRAS = {
     # TensorFlow's CUDA libraries, and NVIDIA's own device counters.
-    "gpu": ["tensorflow[and-cuda]>=2.18,<2.22", "nvidia-ml-py>=12.0"],
+    "gpu": ["tensorflow[and-cuda]>=2.18", "nvidia-ml-py>=12.0"],
+    # What recipes read: 25 M rating lines in seconds within bounded memory, kept
+    # as Parquet (170 MB); the YAML file of the convnet, whose marks give a
+    # mistake's line.
+    "recipes": ["polars>=1.0", "pyyaml>=6.0"],
     # Learning curves and scaling plots.
     "report": ["matplotlib>=3.8"],
     # 1,797 real images of digits, the data of the batch-size study.
@@ -42,23 +46,24 @@ EXTRAS = {
     "tensorboard": ["tensorboard>=2.18"],
 }
 EXTRAS["all"] = [
-    one for name in ("report", "digits", "tensorboard") for one in EXTRAS[name]
+    one
+    for name in ("recipes", "report", "digits", "tensorboard")
+    for one in EXTRAS[name]
 ]
 # The test runner, what runs two tests at a time, what draws random programs and
-# makes those that fail short, what the tests of the plots and of SciPy's sparse
-# matrices need, what runs the docs' notebook as Jupyter does, and what packs the
-# distributions that tests look into.
+# makes those that fail short, what the tests of the recipes, the plots and of
+# SciPy's sparse matrices need, and what packs the distributions that tests look
+# into.
 EXTRAS["test"] = [
     "pytest>=8.0",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
     "matplotlib>=3.8",
     "scipy>=1.11",
-    "nbclient>=0.10",
-    "ipykernel>=6.29",
     "setuptools>=77",
     # The tests of GPUs' counters put recorded answers under it.
     "nvidia-ml-py>=12.0",
+    *EXTRAS["recipes"],
 ]
 
 EXTRAS["docs"] = [
@@ -70,6 +75,9 @@ EXTRAS["docs"] = [
     "mkdocstrings[python]>=1.0,<2",
     # Breaks long signatures there into lines.
     "ruff>=0.4",
+    # Run the notebooks as Jupyter does.
+    "nbclient>=0.10",
+    "ipykernel>=6.29",
 ]
 
 setup(
@@ -77,21 +85,18 @@ setup(
     long_description_content_type="text/markdown",
     install_requires=[
         # The engine: tf.distribute splits, replicates and all-reduces.
-        "tensorflow>=2.18,<2.22",
-        # What users write their models in; the range that tests have run on.
-        "keras>=3.10,<3.16",
+        # No upper bounds here and below: pip is never to downgrade what a
+        # notebook's machine has. Versions above those that were checked give a
+        # warning at import.
+        "tensorflow>=2.18",
+        # What users write their models in.
+        "keras>=3.10",
         # Flags and flag files of the recipes and commands.
         "absl-py>=2.1",
         # Ratings and rows on the host; TensorFlow needs it anyway.
         "numpy>=1.26",
         # Tables and progress bars a person can read in a terminal.
         "rich>=13.0",
-        # Parses 25 M rating lines in seconds within bounded memory, and keeps
-        # them as Parquet.
-        "polars>=1.0",
-        # One readable file per convnet run; its marks give a mistake's line, for
-        # which ruamel.yaml would be a second library of the same kind.
-        "pyyaml>=6.0",
         # Functions of a notebook's cells reach worker processes with it.
         "cloudpickle>=3.0",
         # NumPy's bfloat16 in checkpoints; TensorFlow needs it anyway.

@@ -105,7 +105,7 @@ def photograph_text(text, name, folder, width=1280):
 def photograph_tensorboard(folder):
     """Writes a picture of TensorBoard, which draws in a browser."""
     if importlib.util.find_spec("tensorboard") is None:
-        print("no picture of TensorBoard: pip install kerasmgpu[tensorboard]")
+        print("no picture of TensorBoard: pip install tensorboard")
         return
     command = ["tensorboard.main", f"--logdir={folder}", f"--port={PORT}"]
     server = subprocess.Popen(

@@ -196,20 +196,19 @@ def counts_of_flag(texts: Iterable[str]) -> list[int | str]:
     return [int(text) if text.strip().isdecimal() else text for text in texts]
 
 
-def require_package(module: str, package: str, extra: str, flag: str) -> None:
+def require_package(module: str, package: str, needed_by: str) -> None:
     """Raises if an optional package is not installed; doesn't import it.
 
     Args:
         module: String, the package's top-level module, `"sklearn"`.
         package: String, its name on PyPI, `"scikit-learn"`.
-        extra: String, the extra of kerasmgpu that includes it, `"digits"`.
-        flag: String, the flag that needs it, `"--dataset=digits"`.
+        needed_by: String, such as the flag that needs it, `"--dataset=digits"`.
 
     Raises:
         InputError: If the module isn't installed.
     """
     if importlib.util.find_spec(module) is None:
         raise InputError(
-            f"{flag} needs {package}, which is not installed: "
-            f"pip install {package}, or kerasmgpu[{extra}]"
+            f"{needed_by} needs {package}, which is not installed: "
+            f"pip install {package}"
         )

@@ -25,8 +25,7 @@ def _tell_missing() -> None:
     if not _told:
         _told = True
         print(
-            "no plot: matplotlib is not installed "
-            "(pip install kerasmgpu[report])",
+            "no plot: matplotlib is not installed (pip install matplotlib)",
             flush=True,
         )
 

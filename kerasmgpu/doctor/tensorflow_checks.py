@@ -129,7 +129,7 @@ _OPTIONAL = {
 }
 _REINSTALL = (
     "see what `python -c 'import tensorflow, keras'` says; or install what "
-    'fits: pip install --upgrade "kerasmgpu[gpu]"'
+    'fits: pip install --upgrade "tensorflow[and-cuda]" keras'
 )
 
 

@@ -118,7 +118,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         _keras.install()
         context.quiet_collectives()
         _warn_of_a_job_without_this()
-        devices = device_choice.choose(devices=devices)
+        devices = _chosen(devices=devices)
         if cross_device_ops is None:
             cross_device_ops = _cross_device_ops("auto", 1, devices)
         # Skips TensorFlow's constructor, which would make another `extended`.
@@ -405,7 +405,7 @@ def strategy(
             **settings,
         )
     else:
-        names = device_choice.choose(num_replicas, devices, virtual_devices)
+        names = _chosen(num_replicas, devices, virtual_devices)
         cross_device_ops = _cross_device_ops(all_reduce, num_packs, names)
         made = MirroredStrategy(names, cross_device_ops, **settings)
     if layouts is not None:
@@ -601,6 +601,24 @@ def _warn_of_a_job_without_this() -> None:
             worker.index,
             worker.num_workers,
         )
+
+
+def _chosen(
+    num_replicas: int | None = None,
+    devices: Sequence[str] | None = None,
+    virtual_devices: int | None = None,
+) -> list[str]:
+    """Returns the devices of one process; says so where they are one CPU."""
+    names = device_choice.choose(num_replicas, devices, virtual_devices)
+    was_told = num_replicas or virtual_devices or devices is not None
+    if not was_told and names == ["CPU:0"]:
+        logging.warning(
+            "kerasmgpu: no GPU is visible: one replica, on the CPU. To try two "
+            "replicas here, make two logical CPU devices before anything else "
+            "uses TensorFlow: kerasmgpu.strategy(virtual_devices=2). If this "
+            "machine has GPUs, `kerasmgpu doctor` says why none is visible."
+        )
+    return names
 
 
 def _require_not_started() -> None:

@@ -383,3 +383,20 @@ def test_unknown_settings_name_what_is_allowed(settings):
     (name,) = settings
     with pytest.raises(InputError, match=name):
         kerasmgpu.strategy(num_replicas=1, **settings)
+
+
+def test_one_cpu_that_nobody_asked_for_is_told(monkeypatch, caplog):
+    monkeypatch.setattr(
+        kerasmgpu.strategies.device_choice, "choose", lambda *_, **__: ["CPU:0"]
+    )
+    kerasmgpu.MirroredStrategy()
+    kerasmgpu.strategy()
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2 and len(set(lines)) == 1
+    assert "kerasmgpu.strategy(virtual_devices=2)" in lines[0]
+
+
+@pytest.mark.parametrize("asked", [{"num_replicas": 1}, {"devices": ["CPU:0"]}])
+def test_one_cpu_that_was_asked_for_is_not_told(asked, caplog):
+    kerasmgpu.strategy(**asked)
+    assert not caplog.records

@@ -106,5 +106,5 @@ def require_packages(settings: SimpleNamespace) -> None:
     """Refuses settings whose packages aren't installed."""
     if settings.dataset == "digits" and not settings.data_path:
         flag_parsing.require_package(
-            "sklearn", "scikit-learn", "digits", "--dataset=digits"
+            "sklearn", "scikit-learn", "--dataset=digits"
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from kerasmgpu import _import_on_use
+from kerasmgpu.commands import flag_parsing
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import MOVIELENS
 from kerasmgpu.recipes.shared import run_folder, shared_flags
@@ -101,6 +102,12 @@ def check(settings: SimpleNamespace) -> None:
             "--test_path needs --data_path, the ratings to train on. Received: "
             f"--test_path={settings.test_path} alone"
         )
+    for flag in ("data_path", "dataset"):
+        source = getattr(settings, flag)
+        if source is not None:
+            flag_parsing.require_package(
+                "polars", "polars", f"--{flag}={source}"
+            )
 
 
 def load_data(settings: SimpleNamespace) -> SimpleNamespace:
@@ -112,8 +119,6 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     """
     from kerasmgpu.recipes.datasets import (
         generated_ratings,
-        given_split,
-        movielens,
         rating_biases,
     )
     from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
@@ -121,16 +126,19 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     source = settings.data_path or settings.dataset
     unknown: Any = ()
     if settings.test_path:
+        from kerasmgpu.recipes.datasets import given_split
+
         train, held_out, unknown = given_split.load(
             source, settings.test_path, settings.data_dir
         )
         description = f"{train.description}; {held_out.description}"
     else:
-        ratings = (
-            movielens.load(source, cache_dir=settings.data_dir)
-            if source
-            else generated_ratings.generate()
-        )
+        if source:
+            from kerasmgpu.recipes.datasets import movielens
+
+            ratings = movielens.load(source, cache_dir=settings.data_dir)
+        else:
+            ratings = generated_ratings.generate()
         train, held_out = ratings.split(settings.held_out, settings.seed)
         description = ratings.description
     biases = rating_biases.fit(train)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from kerasmgpu import _import_on_use
-from kerasmgpu.commands import plots
+from kerasmgpu.commands import flag_parsing, plots
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.convnet import predictions
@@ -136,6 +136,7 @@ def run(**keywords: Any) -> "Result | None":
         )
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
+    flag_parsing.require_package("yaml", "pyyaml", "the convnet recipe")
     from kerasmgpu.recipes.convnet import configuration
 
     config = configuration.load(settings)
