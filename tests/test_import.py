@@ -232,9 +232,9 @@ def test_nothing_imports_what_is_not_in_the_wheel():
         assert not beside & set(packages_imported_by(path)), path
 
 
-def test_the_readmes_tree_is_the_packages():
-    readme = (PACKAGE.parent / "README.md").read_text("utf-8")
-    tree = re.findall(r"^[├└]── (\S+)  ", readme, flags=re.MULTILINE)
+def test_the_tree_of_contributing_is_the_packages():
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text("utf-8")
+    tree = re.findall(r"^[├└]── (\S+)  ", text, flags=re.MULTILINE)
     rooms = {
         f"{path.name}/" if path.is_dir() else path.name
         for path in PACKAGE.iterdir()
