@@ -1,4 +1,4 @@
-"""The dependencies, each argued for in one line, and the index's readme.
+"""The dependencies, each argued for in one line; the index's readme and links.
 
 `pyproject.toml` has the rest.
 """
@@ -29,6 +29,22 @@ def long_description():
 
     readme = _RELATIVE_LINK.sub(path, readme)
     return readme.replace("## ", f"{_NOTE}## ", 1)
+
+
+def addresses():
+    """The links of the package's page, once CITATION.cff has them."""
+    citation = pathlib.Path(__file__).with_name("CITATION.cff")
+    text = citation.read_text("utf-8") if citation.exists() else ""
+    found = dict(re.findall(r'^(repository-code|url): "(.+)"$', text, re.M))
+    links = {}
+    if "url" in found:
+        links["Documentation"] = found["url"]
+    if "repository-code" in found:
+        source = found["repository-code"]
+        links["Source"] = source
+        links["Issues"] = f"{source}/issues"
+        links["Changes"] = f"{source}/blob/main/CHANGELOG.md"
+    return links
 
 
 EXTRAS = {
@@ -83,6 +99,7 @@ EXTRAS["docs"] = [
 setup(
     long_description=long_description(),
     long_description_content_type="text/markdown",
+    project_urls=addresses(),
     install_requires=[
         # The engine: tf.distribute splits, replicates and all-reduces.
         # No upper bounds here and below: pip is never to downgrade what a

@@ -27,7 +27,7 @@ import types  # noqa: E402
 
 from kerasmgpu import _keras_hook  # noqa: E402
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = {
     "MirroredStrategy": "kerasmgpu.strategies",
