@@ -6,6 +6,7 @@ MARK = "*Not run by the tests: needs "
 """How a page says so, in the paragraph before the code."""
 
 NOT_RUN = {
+    ("docs/answers.md", "import keras\nimport keras_hub\nimport"),
     ("docs/clusters.md", "a$ kerasmgpu launch --hosts=a:4,b:4 "),
     ("docs/clusters.md", "export MASTER_ADDR=a KERASMGPU_JOB_TOKEN="),
     ("docs/clusters.md", "from ray.train import ScalingConfig"),
