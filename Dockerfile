@@ -3,7 +3,10 @@
 
 # Python without a CUDA image: TensorFlow's pip packages bring CUDA's libraries
 # in the versions that it was built for, and another copy would be 4 GB more.
-FROM python:3.11-slim
+# GPUs newer than these packages know (compute capability above 9.0) need
+# NVIDIA's own build: `--build-arg BASE=` names its image.
+ARG BASE=python:3.11-slim
+FROM ${BASE}
 
 # So that nothing runs as root, nor can write to what is installed. The host's
 # driver is let in by NVIDIA's container toolkit, for any user.
@@ -13,8 +16,9 @@ RUN useradd --create-home trainer
 # a change of the docs or tests installs nothing anew.
 COPY pyproject.toml setup.py README.md LICENSE /opt/kerasmgpu/
 COPY kerasmgpu /opt/kerasmgpu/kerasmgpu
-# The cache of pip, and the sources, would stay in the image for nothing.
-RUN pip install --no-cache-dir "/opt/kerasmgpu[gpu,recipes,report]" \
+COPY packaging/install_in_image.sh /opt/kerasmgpu/
+# The sources would stay in the image for nothing.
+RUN bash /opt/kerasmgpu/install_in_image.sh /opt/kerasmgpu \
     && rm -r /opt/kerasmgpu
 
 USER trainer

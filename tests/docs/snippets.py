@@ -12,6 +12,7 @@ NOT_RUN = {
     ("docs/clusters.md", "from ray.train import ScalingConfig"),
     ("docs/clusters.md", "mpirun -np 4 python train.py"),
     ("docs/clusters.md", "srun --nodes=2 --ntasks-per-node=4 "),
+    ("docs/docker.md", "docker build --build-arg BASE="),
     ("docs/docker.md", "docker build --tag kerasmgpu ."),
     ("docs/docker.md", "docker run --rm --gpus all --volume "),
     ("docs/monitoring.md", "pip install tensorboard"),

@@ -1,6 +1,10 @@
 """What can be said of the Dockerfile without Docker."""
 
+import os
+import pathlib
 import re
+import subprocess
+import sys
 
 from tests.docs import pages
 
@@ -26,3 +30,25 @@ def test_the_program_does_not_run_as_root():
     (user,) = re.findall(r"^USER (\w+)$", text, re.M)
     assert f"useradd --create-home {user}" in text
     assert text.index("\nUSER ") < text.index("\nCMD ")
+
+
+def test_a_tensorflow_that_is_there_stays(tmp_path):
+    recorder = tmp_path / "pip"
+    recorder.write_text(
+        '#!/bin/sh\necho "pip $*"\n[ "$2" = -r ] && cat "$3"\nexit 0\n'
+    )
+    recorder.chmod(0o755)
+    interpreter = pathlib.Path(sys.executable).parent
+    done = subprocess.run(
+        ["bash", pages.ROOT / "packaging/install_in_image.sh", pages.ROOT],
+        env=dict(os.environ, PATH=f"{tmp_path}:{interpreter}:/usr/bin:/bin"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, *required, last = done.stdout.splitlines()
+    assert first.startswith("pip install -r ")
+    names = {re.split(r"[>=]", line)[0] for line in required}
+    assert {"keras", "absl-py", "rich", "cloudpickle", "polars"} <= names
+    assert not any("tensorflow" in line for line in required)
+    assert last == f"pip install --no-deps {pages.ROOT}"
