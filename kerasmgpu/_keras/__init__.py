@@ -10,8 +10,6 @@ Keras that they were checked on. Private API of TensorFlow is used in `engine/`
 and `partitioner/`.
 """
 
-import keras
-
 import kerasmgpu._keras.versions  # noqa: F401  Before any private name.
 from kerasmgpu import _import_on_use
 from kerasmgpu._keras import (  # noqa: F401
@@ -35,7 +33,6 @@ from kerasmgpu.engine import (  # noqa: F401
     seams,
     tapes,
 )
-from kerasmgpu.errors import InputError
 
 _import_on_use(__name__)
 
@@ -43,15 +40,5 @@ __all__ = ["install", "trainer_of"]
 
 
 def install() -> None:
-    """Installs all patches; does nothing when called again.
-
-    Raises:
-        InputError: If Keras's backend is not TensorFlow.
-    """
-    if keras.backend.backend() != "tensorflow":
-        raise InputError(
-            "kerasmgpu needs Keras's TensorFlow backend. Received: "
-            f"{keras.backend.backend()!r}; set the environment variable "
-            "KERAS_BACKEND=tensorflow before Keras is imported."
-        )
+    """Installs all patches; does nothing when called again."""
     seams.install()

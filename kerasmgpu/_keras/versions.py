@@ -9,10 +9,14 @@ import importlib
 import warnings
 from types import ModuleType
 
-import keras
-import tensorflow as tf
+from kerasmgpu._keras.backend_check import require_tensorflow
 
-from kerasmgpu.engine import TENSORFLOW_RANGE
+require_tensorflow()
+
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from kerasmgpu.engine import TENSORFLOW_RANGE  # noqa: E402
 
 KERAS_RANGE = ((3, 10), (3, 15))
 """First and last minor version of Keras on which the seams were checked."""

@@ -68,12 +68,22 @@ class FoundLayout:
             f"{self.whole:,} bytes;",
             f"# in a step it sends {sent or 'nothing'}, and computes "
             f"{self.flops:.3g} FLOPs.",
+            "import keras",
+            "import kerasmgpu",
             f"mesh = keras.distribution.DeviceMesh({tuple(self.axes.values())}, "
             f"{tuple(self.axes)})",
             "layouts = keras.distribution.LayoutMap(mesh)",
         ]
         lines += [
             f"layouts[{key!r}] = {axes}" for key, axes in self.layouts.items()
+        ]
+        lines += [
+            "keras.distribution.set_distribution(",
+            "    keras.distribution.ModelParallel(",
+            "        layout_map=layouts, "
+            f"batch_dim_name={next(iter(self.axes))!r}",
+            "    )",
+            ")",
         ]
         return "\n".join(lines)
 

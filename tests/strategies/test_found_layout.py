@@ -84,6 +84,8 @@ def test_a_model_with_it_sends_and_holds_what_was_counted(found):
 
 def test_what_is_printed_makes_the_map(found):
     text = str(found)
+    compile(text, "program", "exec")  # All lines of a program.
+    assert "keras.distribution.set_distribution(" in text
     assert f"{found.held:,} of {found.whole:,} bytes" in text
     mesh = mesh_of((2, 2))
     lines = [line for line in text.splitlines() if "layouts[" in line]
