@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import ipaddress
 import re
 import socket
 
@@ -9,6 +10,16 @@ from kerasmgpu.errors import InputError
 
 # A name or IPv4 address, or an IPv6 address in brackets.
 _HOST = r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\],/]+))"
+
+_LOOPBACK_NAMES = (
+    "localhost",
+    "localhost.localdomain",
+    "localhost4",
+    "localhost6",
+    "ip6-localhost",
+    "ip6-loopback",
+)
+"""As distributions' `/etc/hosts` have them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +50,8 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 
     Raises:
         InputError: If it can't be parsed, a count is not above 0, or a machine
-            is named twice.
+            is named twice: in another case, with a dot at the end, or by
+            several names or addresses of the loopback interface.
 
     Example:
 
@@ -47,23 +59,69 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     parse_hosts("a:4,b:2")  # (Host("a", 4), Host("b", 2))
     ```
     """
+    items = [item.strip() for item in text.split(",")]
+    if len(items) > 1 and not items[-1]:
+        raise InputError(
+            f"--hosts ends with a comma: leave it out. Received: {text!r}"
+        )
     hosts = []
-    for item in text.split(","):
-        match = re.fullmatch(_HOST + r":([0-9]+)", item.strip())
+    for item in items:
+        match = re.fullmatch(_HOST + r":([0-9]+)", item)
         if not match or int(match[3]) < 1:
             raise InputError(
                 "Expected machines with their numbers of workers, such as "
-                f"a:4,b:4 or [fd00::1]:4. Received: {item.strip()!r}"
+                f"a:4,b:4 or [fd00::1]:4. Received: {item!r}"
                 + (f" in {text!r}" if "," in text else "")
             )
-        hosts.append(Host(match[1] or match[2], int(match[3])))
-    counts = collections.Counter(host.name for host in hosts)
-    doubled = sorted(name for name, count in counts.items() if count > 1)
+        name = match[1] or match[2]
+        if "@" in name:
+            raise InputError(
+                "Name machines without a user: each is started by whoever "
+                f"types the command there. Received: {name!r}; expected "
+                f"{name.rpartition('@')[2]!r}"
+            )
+        hosts.append(Host(name, int(match[3])))
+    names = collections.defaultdict(list)
+    for host in hosts:
+        names[_canonical(host.name)].append(host.name)
+    doubled = sorted(found for found in names.values() if len(found) > 1)
     if doubled:
-        raise InputError(
-            f"Name every machine once. Received twice: {', '.join(doubled)}"
+        told = "; ".join(
+            " and ".join(dict.fromkeys(found)) for found in doubled
         )
+        raise InputError(f"Name every machine once. Received twice: {told}")
     return tuple(hosts)
+
+
+def _canonical(name: str) -> str:
+    """Returns one name for all spellings of a machine's that need no DNS."""
+    name = name.lower().removesuffix(".")
+    if is_loopback(name):
+        return "localhost"
+    address = _address(name.partition("%")[0])
+    if address is None:
+        return name
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is the loopback interface's."""
+    name = host.lower().removesuffix(".")
+    if name in _LOOPBACK_NAMES or name.endswith(".localhost"):
+        return True
+    address = _address(name)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address is not None and (mapped or address).is_loopback
+
+
+def _address(
+    text: str,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def split_address(address: object) -> tuple[str, int]:

@@ -30,6 +30,17 @@ def test_hosts_with_counts():
         ("fd00::1:4", "'fd00::1:4'"),
         ("a:4 b:4", "'a:4 b:4'"),
         ("a:4,b:2,a:1", "twice: a"),
+        ("a:2,A:2", "twice: a and A"),
+        ("a:2,a.:2", "twice: a and a."),
+        ("a.b:2,c:1,A.b.:2", "twice: a.b and A.b."),
+        ("localhost:2,127.0.0.1:2", "twice: localhost and 127.0.0.1"),
+        ("[::1]:2,LOCALHOST.:2", "twice: ::1 and LOCALHOST."),
+        ("127.0.0.2:1,ip6-localhost:1", "twice: 127.0.0.2 and ip6-localhost"),
+        ("[fd00::1]:2,[FD00:0::1]:2", "twice: fd00::1 and FD00:0::1"),
+        ("[::ffff:10.0.0.1]:2,10.0.0.1:2", "::ffff:10.0.0.1 and 10.0.0.1"),
+        ("user@a:2", "without a user"),
+        ("a:2,b@a:2", "expected 'a'"),
+        ("a:2,", "ends with a comma: leave it out. Received: 'a:2,'"),
     ],
 )
 def test_wrong_hosts(text, part):
