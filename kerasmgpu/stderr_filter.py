@@ -13,22 +13,47 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import NoReturn
 
 _LONGEST_WAIT_SECONDS = 2.0
 
-_NOISE = re.compile(
+SHOW_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
+"""Environment variable; 0 and 1 ask for TensorFlow's lines."""
+
+
+def written_by(levels: str) -> bytes:
+    """Returns a pattern of C++ log lines' beginnings, to the end of the level.
+
+    Args:
+        levels: String, letters: of I, W, E and F.
+    """
+    level = b"[" + levels.encode() + b"]"
+    return (
+        rb"(?:"
+        + level
+        + rb"\d{4} \d\d:\d\d:\d+\.\d+ +\d+ (?=\S+\.(?:cc|h):\d+\])"
+        rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: " + level + rb" )"
+    )
+
+
+OF_START = (
     rb"WARNING: All log messages before absl::InitializeLog\(\)"
-    # Level, date and file of a C++ log line; errors and above are kept …
-    rb"|[IW]\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+\.(cc|h):\d+\]"
-    rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] "
-    # … except those about a missing GPU, which is not an error, and about a
-    # compiled program, which TensorFlow tries to read as text first.
+    # About a missing GPU, which is not an error, and about a compiled program,
+    # which TensorFlow tries to read as text first.
     rb"|.*failed call to cuInit"
     rb"|.*Error parsing text-format tensorflow\.XlaSerializedCacheEntry"
-    rb"|.*Unable to register cu(FFT|DNN|BLAS) factory"
+    rb"|.*Unable to register cu(?:FFT|DNN|BLAS) factory"
     rb"|To enable the following instructions: .*rebuild TensorFlow"
 )
+"""Pattern of lines of TensorFlow's start that mean nothing at any level."""
+
+_NOISE = re.compile(written_by("IW") + rb"|" + OF_START)
+
+
+def is_asked_for(environ: Mapping[str, str]) -> bool:
+    """Whether the user has asked for TensorFlow's lines."""
+    return environ.get(SHOW_VARIABLE, "") in ("0", "1")
 
 
 def start_unless_asked() -> None:
@@ -38,7 +63,8 @@ def start_unless_asked() -> None:
 
     Call it before TensorFlow is imported.
     """
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") not in ("0", "1"):
+    os.environ.setdefault(SHOW_VARIABLE, "2")
+    if not is_asked_for(os.environ):
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
         start()
 

@@ -5,7 +5,7 @@ import pathlib
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -22,6 +22,21 @@ def users_line(frames: Iterable[traceback.FrameSummary]) -> str | None:
     Returns:
         String such as `"train.py, line 7: model.fit(x, y)"`, or `None`.
     """
+    return next(_users_lines(frames), None)
+
+
+def users_lines(frames: Iterable[traceback.FrameSummary]) -> list[str]:
+    """Returns all lines of the user's code in a call stack, the innermost last.
+
+    See `users_line`.
+    """
+    return list(_users_lines(frames))[::-1]
+
+
+def _users_lines(
+    frames: Iterable[traceback.FrameSummary],
+) -> Iterator[str]:
+    """Yields the lines of the user's code, the innermost first."""
     paths = sysconfig.get_paths()
     foreign = [
         os.path.realpath(paths[name])
@@ -35,8 +50,7 @@ def users_line(frames: Iterable[traceback.FrameSummary]) -> str | None:
         is_foreign |= bool(_PACKAGES & set(pathlib.Path(path).parts))
         if not is_foreign and os.path.exists(path):
             name = os.path.basename(path)
-            return f"{name}, line {frame.lineno}: {frame.line}"
-    return None
+            yield f"{name}, line {frame.lineno}: {frame.line}"
 
 
 def frames_of_thread(thread: int) -> list[FrameType]:

@@ -19,7 +19,7 @@ from kerasmgpu._keras.steps import PredictSteps, Steps
 from kerasmgpu.engine.extended import WorkerExtended
 from kerasmgpu.job.places import IN_STEP, IN_VALIDATION, TOGETHER
 from kerasmgpu.partitioner.runtime.one_device import OneDevice
-from kerasmgpu.user_lines import users_line
+from kerasmgpu.user_lines import frames_of_thread, users_line, users_lines
 
 TRACING, IN_CALLBACK, BETWEEN = "tracing", "callback", "between"
 """Kinds of places, besides those of `job.places`."""
@@ -153,6 +153,19 @@ def _summaries(frames: Sequence[FrameType]) -> list[traceback.FrameSummary]:
         )
         for frame in reversed(frames)
     ]
+
+
+def users_frames() -> list[str]:
+    """Returns the lines of the user's code in which threads of this process are.
+
+    The innermost last, for each thread that has such lines.
+    """
+    found = []
+    for thread in sys._current_frames():
+        if thread != threading.get_ident():
+            lines = users_lines(_summaries(frames_of_thread(thread)))
+            found += [line for line in lines if line not in found]
+    return found
 
 
 def stacks(first: int) -> str:

@@ -29,10 +29,12 @@ class HangWatch(keras.callbacks.Callback):
 
     - where the training thread is: waiting for input, in the step, in
       validation, or in a callback, with its name;
-    - on the first of several workers: where each worker is, for which worker
-      the others wait, and in which step's collectives;
+    - the collectives of the step;
+    - the Python stacks of all threads, in the file of `path`, if there is one;
     - the memory of the devices;
-    - the Python stacks of all threads.
+    - the program's own lines, at which its threads are;
+    - on the first of several workers, last: where each worker is, and for which
+      one the others wait.
 
     Training is not interrupted: if it was merely slow, it goes on. Tracing
     doesn't count as a hang, nor do the first 5 minutes of the first execution,
@@ -47,9 +49,10 @@ class HangWatch(keras.callbacks.Callback):
         hang_seconds: Number, seconds without progress after which training
             counts as hanging. `None`: 20 times the median step, at least 30.
             Defaults to `None`.
-        path: String or path-like, file to append the warning to, besides
-            logging it. With several workers each appends to its own file, with
-            its index before the suffix: `hangs.1.txt`. Defaults to `None`.
+        path: String or path-like, file to append the warning and all stacks to.
+            Without it the stacks are logged. With several workers each appends
+            to its own file, with its index before the suffix: `hangs.1.txt`.
+            Defaults to `None`.
 
     Raises:
         InputError: If `hang_seconds` is not a number above 0.
@@ -139,6 +142,8 @@ _TIMES_THE_LONGEST = 3
 _SECONDS_OF_TRACING = 300.0
 """Shortest hang in the first execution, which includes XLA's compilation."""
 
+_SECONDS_OF_A_DRIVER = 5.0
+
 
 class _HangThread(threading.Thread):
     """Looks for a hang once a second, until `fit` ends.
@@ -224,39 +229,58 @@ class _HangThread(threading.Thread):
     def _write(self, pause: float, place: places.Place) -> None:
         median = self._median()
         usual = f"; a step takes {median:.3g} s" if median else ""
-        lines = [
+        first = (
             f"kerasmgpu: training has made no progress for {pause:.0f} s"
             f"{usual}. Worker {self._index} is {place}."
-        ]
+        )
+        lines = [first, *_collectives(self._model)]
+        last = [f"  {line}" for line in whereabouts.users_frames()]
+        last = ["the program's own lines, the innermost last:", *last]
         if self._places is not None and self._index == 0:
             # Others may have begun to wait a moment later.
             self._end.wait(2.0)
             known = self._places.known(seconds=10.0)
             known[0] = place
-            lines += [
+            last += [
                 f"  worker {worker}: {one}" for worker, one in known.items()
             ]
             told = places.verdict(known, self._num_workers)
-            lines.append(f"kerasmgpu: {told}.")
-        lines += _collectives(self._model)
-        lines += ["stacks:", whereabouts.stacks(self._thread)]
-        self._tell("\n".join(lines))
-        # The driver of a GPU that hangs may not answer: it is asked last.
-        self._tell("\n".join(["kerasmgpu: devices:", *local_devices.state()]))
-
-    def _tell(self, text: str) -> None:
-        logging.warning("%s", text)
+            last.append(f"kerasmgpu: {told}.")
+        stacks = ["stacks:", *whereabouts.stacks(self._thread).splitlines()]
         if self._path is not None:
-            self._append(text)
+            self._append("\n".join([*lines, *stacks, *last]))
+            stacks = [f"stacks of all threads: {self._file}"]
+        devices = ["kerasmgpu: devices:", *_devices()]
+        logging.warning("%s", "\n".join([*lines, *stacks, *devices, *last]))
+        if self._path is not None:
+            self._append("\n".join(devices))
 
-    def _append(self, text: str) -> None:
+    @property
+    def _file(self) -> str:
+        """String, this worker's file of warnings."""
         stem, suffix = os.path.splitext(os.fspath(self._path or ""))
         number = f".{self._index}" if self._num_workers > 1 else ""
+        return f"{stem}{number}{suffix}"
+
+    def _append(self, text: str) -> None:
         try:
-            with open(f"{stem}{number}{suffix}", "a", encoding="utf-8") as file:
+            with open(self._file, "a", encoding="utf-8") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n\n")
         except OSError as error:
             logging.warning("kerasmgpu: HangWatch can't write: %s", error)
+
+
+def _devices() -> list[str]:
+    """Returns lines about the devices, whose driver may hang as well."""
+    found: list[str] = []
+    thread = threading.Thread(
+        target=lambda: found.extend(local_devices.state()), daemon=True
+    )
+    thread.start()
+    thread.join(_SECONDS_OF_A_DRIVER)
+    if thread.is_alive():
+        return [f"no answer within {_SECONDS_OF_A_DRIVER:.0f} s"]
+    return found
 
 
 def _collectives(model: keras.Model) -> list[str]:

@@ -6,9 +6,9 @@ their settings first (`settings.py`). One launcher runs per machine (`launcher.p
 That of rank 0 controls the job: `job_state.py` is its state machine,
 `controller.py` its sockets, `verdict.py` determines the result. Every launcher
 executes its commands (`member.py`), assigns GPUs (`gpus.py`), shows the workers'
-output (`output.py`), and runs the machine's workers (`processes.py`): each under a
-guard process (`guard.py`) that kills the worker if the launcher dies, and on
-request with a network of its own (`isolation.py`).
+output (`output.py`) without noise (`noise.py`), and runs the machine's workers
+(`processes.py`): each under a guard process (`guard.py`) that kills the worker
+if the launcher dies, and on request with a network of its own (`isolation.py`).
 TensorFlow is never imported.
 """
 

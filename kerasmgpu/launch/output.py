@@ -12,6 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import IO, TextIO
 
+from kerasmgpu.job import loss
+from kerasmgpu.launch.noise import Noise
+
 _COLOURS = (36, 33, 32, 35, 34, 31)  # ANSI: cyan, yellow, green, magenta …
 _SECONDS_BETWEEN_UPDATES = 5.0  # Of a progress bar.
 _LONGEST_LINE = 65536  # Characters.
@@ -135,6 +138,10 @@ class WorkerOutput:
     Args:
         pipe: Binary stream, unbuffered.
         log: Path of a file to append to as well, or `None`.
+        environ: Mapping, the worker's environment, see `noise.Noise`.
+
+    Attributes:
+        last_lines: Deque of strings, the last lines that were shown.
     """
 
     def __init__(
@@ -143,7 +150,10 @@ class WorkerOutput:
         pipe: IO[bytes],
         terminal: Terminal,
         log: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
+        self._noise = Noise(environ)
+        self._loss: str | None = None  # The line about a lost worker.
         self._number = number
         self._pipe = pipe
         self._terminal = terminal
@@ -153,9 +163,15 @@ class WorkerOutput:
         self._thread.start()
 
     def finish(self, seconds: float) -> list[str]:
-        """Waits at most `seconds` for the end of the output; returns its last lines."""
+        """Waits at most `seconds` for the end of the output; returns its last lines.
+
+        The line about a lost worker is among them, first if it came long ago.
+        """
         self._thread.join(seconds)
-        return list(self.last_lines)
+        last = list(self.last_lines)
+        if self._loss is not None and self._loss not in last:
+            last = [self._loss, *last[1:]]
+        return last
 
     def _read(self) -> None:
         lines = Lines(time.monotonic())
@@ -169,8 +185,14 @@ class WorkerOutput:
     def _take(self, lines: list[str]) -> None:
         if not lines:
             return
-        self.last_lines.extend(lines)
         self._keep(lines)
+        lines = self._noise.without(lines)
+        if not lines:
+            return
+        self.last_lines.extend(lines)
+        if self._loss is None:
+            said = (line for line in lines if loss.lost_in([line]))
+            self._loss = next(said, None)
         self._terminal.show(self._number, lines)
 
     def _keep(self, lines: list[str]) -> None:

@@ -73,7 +73,7 @@ class Process:
             )
         self.socket = ours
         pipe: Any = self._guard.stdout
-        self._output = WorkerOutput(number, pipe, terminal, log)
+        self._output = WorkerOutput(number, pipe, terminal, log, environment)
 
     def ask_to_end(self) -> None:
         """Sends SIGTERM to the worker, which may save before it ends."""

@@ -117,12 +117,31 @@ def test_the_place_is_named_once(replicas, caplog, tmp_path, place):
         "callback": "Worker 0 is in callback Users.on_epoch_end of epoch 2 since",
         "validation": "Worker 0 is in step 1 of the validation of epoch 2 since",
     }[place]
-    # The stack of `Pause.here` is in it.
-    (text,) = [text for text in said_of(caplog) if "in here" in text]
-    assert words in text
+    (text,) = [text for text in said_of(caplog) if words in text]
     assert "all_reduce of" in text
-    assert text in path.read_text()
-    assert "kerasmgpu: devices:\nthis process: " in path.read_text()
+    # The stacks are in the file, the program's own lines at the end.
+    assert ", in here\n" not in text
+    assert f"stacks of all threads: {path}\n" in text
+    assert "line" in text.splitlines()[-1]
+    assert "test_hang_watch.py, line" in text.partition("own lines")[2]
+    assert "time.sleep(PAUSE)" in text.partition("own lines")[2]
+    kept = path.read_text()
+    assert text.splitlines()[0] in kept
+    assert ", in here\n" in kept
+    assert "kerasmgpu: devices:\nthis process: " in kept
+
+
+def test_stacks_without_a_file_are_logged(replicas, caplog):
+    pause = Pause()
+    model = model_of(replicas(1), Pause())
+    model.fit(
+        data_of(),
+        epochs=3,
+        verbose=0,
+        callbacks=[HangWatch(LIMIT), Users(pause, pauses=True)],
+    )
+    (text,) = [t for t in said_of(caplog) if "Users.on_epoch_end" in t]
+    assert ", in here\n" in text.partition("own lines")[0]
 
 
 @pytest.mark.slow
