@@ -509,6 +509,27 @@ FAULTS = {
         "self._next_beat = now + 99 * self._timeout_seconds",
         "tests/job",
     ),
+    "rivals_alike": Fault(
+        "of two workers that claim one rank, the nearer one isn't preferred",
+        "job/rivals.py",
+        "if distances[nearest.key] < distances[given.key]:",
+        "if nearest is None:",
+        "tests/job/test_rivals.py",
+    ),
+    "unclaimed_port": Fault(
+        "two jobs may have one port",
+        "job/port_claims.py",
+        "_held[port] = claimed",
+        "claimed.close()",
+        "tests/job/test_rivals.py",
+    ),
+    "lost_reason": Fault(
+        "the line about a lost worker is pushed out by later lines",
+        "launch/output.py",
+        "self._loss = next(said, None)",
+        "self._loss = None",
+        "tests/launch/test_noise.py",
+    ),
     "blamed_worker": Fault(
         "a worker that was asked to end is blamed",
         "launch/verdict.py",

@@ -6,6 +6,9 @@
     introduction.py   the exchange of addresses that these don't tell
     addresses.py      parsing of hosts and addresses
     ports.py          free ports
+    port_claims.py    a job's claim to a port
+    rivals.py         workers of two jobs with the same variables
+    worker_processes.py  processes of this machine that are workers
     job_token.py      the shared secret of a run's workers
     channel.py        messages between processes
     handshake.py      mutual authentication of a connection by the token

@@ -34,6 +34,8 @@ class Worker:
         meeting: `launchers.Meeting`: where workers that `mpirun` or another
             launcher has started exchange their addresses, which the strategy
             does. Defaults to `None`: the addresses are known.
+        run: String, what the launcher calls the job, for jobs with the same
+            addresses. Defaults to none.
 
     Raises:
         InputError: For a malformed or duplicate address, or an index out of
@@ -51,6 +53,7 @@ class Worker:
     addresses: tuple[str, ...]
     index: int
     meeting: launchers.Meeting | None = None
+    run: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "addresses", tuple(self.addresses))
@@ -155,7 +158,7 @@ def _from_launcher(environ: Mapping[str, str]) -> Worker | None:
     if found is None:
         step = slurm.addresses_and_index(environ)
         if step is not None:
-            return Worker(*step)
+            return Worker(*step, run=slurm.run(environ))
         found = launchers.place(environ, complete=False)
     if found is None or found[1] is None:
         return None

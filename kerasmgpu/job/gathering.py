@@ -5,6 +5,7 @@ ends of a report are here; what it says is up to `rendezvous.py` and
 `introduction.py`. Imports no TensorFlow.
 """
 
+import collections
 import contextlib
 import socket
 import threading
@@ -15,11 +16,14 @@ from typing import Any
 from kerasmgpu.job import handshake
 from kerasmgpu.job.addresses import split_address
 from kerasmgpu.job.channel import Channel, fields
+from kerasmgpu.job.cluster import Worker
 from kerasmgpu.job.entrance import Entrance
+from kerasmgpu.job.rivals import Rivals
 
 # The kernel of a healthy host connects faster, even to a suspended process. How
 # long that process may take to answer is limited by the start time-out.
 CONNECT_SECONDS = 5.0
+_SECONDS_OF_DOUBT = 10.0  # For two processes that started together.
 _MARGIN_SECONDS = 5.0  # For the first worker's answer after its time-out.
 
 
@@ -29,6 +33,7 @@ class Gathering:
     A subclass defines what a report says.
 
     Args:
+        worker: `cluster.Worker`, the first worker's place in the job.
         timeout_seconds: Float, how long to wait for all reports.
         token: String, see `job_token.read`.
 
@@ -38,9 +43,12 @@ class Gathering:
     """
 
     def __init__(
-        self, num_workers: int, timeout_seconds: float, token: str
+        self, worker: Worker, timeout_seconds: float, token: str
     ) -> None:
-        self.num_workers = num_workers
+        self.num_workers = worker.num_workers
+        self._rivals = Rivals(worker)
+        self._in_doubt = collections.Counter[int]()
+        self._told: dict[int, dict[str, Any]] = {}  # Index to its hello.
         self.timeout_seconds = timeout_seconds
         self.token = token
         self._deadline = time.monotonic() + timeout_seconds
@@ -70,6 +78,14 @@ class Gathering:
         """Yields the messages to a worker if there was no error."""
         yield from ()
 
+    def of_another_job(self, index: int, rival: str) -> str:
+        """Returns the error of a worker that another job has started.
+
+        Args:
+            rival: String, the process that fits better.
+        """
+        raise NotImplementedError
+
     def missing(self, absent: list[int]) -> str:
         """Returns the error if workers have not reported in time."""
         raise NotImplementedError
@@ -93,7 +109,7 @@ class Gathering:
                         break
                     self.changed.wait(left)
                 if self._trouble is None:
-                    self._trouble = self.decide()
+                    self._trouble = self._mixture() or self.decide()
                 for index, channel in self._links.items():
                     self._answer(index, channel)
                 return self._trouble
@@ -107,11 +123,47 @@ class Gathering:
         with self.changed:
             return index in self._links and self._links[index].is_open()
 
-    def accept(self, index: int, channel: Channel) -> None:
+    def is_of_another_job(
+        self, index: int, channel: Channel, hello: dict[str, Any]
+    ) -> bool:
+        """Refuses a worker of another job with the same variables.
+
+        `welcome` asks this first.
+        """
+        rival = self._rivals.nearer(index, hello)
+        if not rival and self._rivals.is_doubtful(hello):
+            rival = self._rival_that_comes(index)
+        if rival:
+            trouble = self.of_another_job(index, rival)
+            self.refuse(channel, trouble, for_all=False)
+        return bool(rival)
+
+    def _rival_that_comes(self, index: int) -> str:
+        """Waits for another process with an index; describes it, or empty."""
+        with self.changed:
+            self._in_doubt[index] += 1
+            self.changed.notify_all()
+            self.changed.wait_for(
+                lambda: self._in_doubt[index] > 1 or self.has_report(index),
+                min(_SECONDS_OF_DOUBT, self.seconds_left()),
+            )
+            if self._in_doubt[index] > 1:
+                why = f"two processes have rank {index}"
+                trouble = self.of_another_job(index, why)
+                self._trouble = self._trouble or trouble
+                self.changed.notify_all()
+                return why
+            self._in_doubt[index] -= 1
+            return f"it has a worker {index}" if self.has_report(index) else ""
+
+    def accept(
+        self, index: int, channel: Channel, hello: dict[str, Any]
+    ) -> None:
         """Counts a worker's report; `run` answers on its channel later."""
         with self.changed:
             self._links[index] = channel
-            self.changed.notify()
+            self._told[index] = hello
+            self.changed.notify_all()
 
     def refuse(self, channel: Channel, trouble: str, for_all: bool) -> None:
         """Tells a worker an error, and closes its channel.
@@ -126,7 +178,7 @@ class Gathering:
         with self.changed:
             if for_all:
                 self._trouble = self._trouble or trouble
-            self.changed.notify()
+            self.changed.notify_all()
 
     def _answer(self, index: int, channel: Channel) -> None:
         with contextlib.suppress(ConnectionError):
@@ -135,6 +187,17 @@ class Gathering:
                     channel.send(**message)
             channel.send(trouble=self._trouble)
         channel.close()
+
+    def _mixture(self) -> str | None:
+        """Returns an error if a worker of another job was accepted.
+
+        The job's own one may have started later.
+        """
+        for number, index in enumerate(self._links):
+            told = self._told[index]
+            if rival := self._rivals.nearer(index, told, anew=number == 0):
+                return self.of_another_job(index, rival)
+        return None
 
     def _is_decided(self) -> bool:
         if self._trouble is None and not self._all_reported():

@@ -13,15 +13,20 @@ TensorFlow.
 """
 
 import hashlib
-import os
-import pathlib
 import socket
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import gathering, handshake, job_token, ports
+from kerasmgpu.job import (
+    gathering,
+    handshake,
+    job_token,
+    port_claims,
+    ports,
+    worker_processes,
+)
 from kerasmgpu.job.addresses import join_address, listen
 from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.cluster import Worker
@@ -30,6 +35,8 @@ from kerasmgpu.job.launchers import HOST_VARIABLE, PORT_VARIABLE, Meeting
 from kerasmgpu.job.rendezvous import PAUSE_SECONDS, reason
 
 _NUM_PORTS = 16
+_SECONDS_TO_GET_A_PORT = 5.0  # A job before may be about to end.
+_SECONDS_TO_BE_HEARD = 15.0  # Of a worker 0 that has claimed the port.
 _AT_ONCE = 1000  # Addresses in a message, whose length is limited.
 
 
@@ -58,6 +65,7 @@ def introduce(worker: Worker, timeout_seconds: float, token: str) -> Worker:
         )
     (port,) = ports.free(1)
     if worker.is_first:
+        _claim(meeting)
         known = _Introductions(worker, meeting, port, timeout_seconds, token)
         trouble = known.run(_listening(meeting), _purpose(meeting))
         addresses = known.addresses
@@ -71,6 +79,28 @@ def introduce(worker: Worker, timeout_seconds: float, token: str) -> Worker:
     return Worker(tuple(addresses), worker.index)
 
 
+def _claim(meeting: Meeting) -> None:
+    """Claims the port, if it alone names the job.
+
+    Raises:
+        InputError: If another job has it.
+    """
+    deadline = time.monotonic() + _SECONDS_TO_GET_A_PORT
+    while meeting.is_by_hand and not port_claims.claim(meeting.port):
+        if time.monotonic() >= deadline:
+            pid = port_claims.holder(meeting.port)
+            raise InputError(_in_use(meeting, f"process {pid}" if pid else ""))
+        time.sleep(PAUSE_SECONDS)
+
+
+def _in_use(meeting: Meeting, process: str) -> str:
+    named = f": {process}" if process else ""
+    return (
+        f"{PORT_VARIABLE}={meeting.port} is in use by another job on this "
+        f"machine{named}. Give each job a {PORT_VARIABLE} of its own."
+    )
+
+
 def candidates(meeting: Meeting) -> list[int]:
     """Returns the ports on which the first worker may listen."""
     first = min(meeting.port + 1, 65536 - _NUM_PORTS)
@@ -80,29 +110,10 @@ def candidates(meeting: Meeting) -> list[int]:
 def _purpose(meeting: Meeting) -> str:
     """Returns the `purpose` of handshakes, by which a job knows its workers."""
     run = meeting.run
-    if not run and meeting.is_local:
-        run = _launchers_process(meeting.rank_variable)
+    if not run and meeting.is_local and not meeting.is_by_hand:
+        run = worker_processes.launcher(meeting.rank_variable)
     text = f"{meeting.launcher} {meeting.num_workers} {meeting.port} {run}"
     return f"introduction {hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def _launchers_process(rank_variable: str) -> str:
-    """Returns the id of the process that started all workers of this machine.
-
-    That is the nearest one above this process whose environment has no rank.
-    """
-    pid = os.getppid()
-    try:
-        while pid > 1:
-            folder = pathlib.Path("/proc", str(pid))
-            variables = b"\0" + (folder / "environ").read_bytes()
-            if f"\0{rank_variable}=".encode() not in variables:
-                break
-            status = (folder / "stat").read_text("utf-8", errors="replace")
-            pid = int(status.rpartition(")")[2].split()[1])
-    except OSError:  # No such file system, or another user's process.
-        pass
-    return str(pid)
 
 
 def _listening(meeting: Meeting) -> socket.socket:
@@ -134,7 +145,7 @@ class _Introductions(gathering.Gathering):
         timeout_seconds: float,
         token: str,
     ) -> None:
-        super().__init__(worker.num_workers, timeout_seconds, token)
+        super().__init__(worker, timeout_seconds, token)
         self._meeting = meeting
         self._known = {0: join_address(meeting.host, port)}
 
@@ -157,6 +168,8 @@ class _Introductions(gathering.Gathering):
                 channel.socket.getpeername(),
             )
         )
+        if self.is_of_another_job(index, channel, hello):
+            return
         # A connection of this machine with itself shows an address by which
         # the other machines may not reach it.
         host = self._meeting.host if there == here else there
@@ -174,7 +187,7 @@ class _Introductions(gathering.Gathering):
                 )
             else:
                 self._known[index] = join_address(host, port)
-                self.accept(index, channel)
+                self.accept(index, channel, hello)
                 return
         self.refuse(channel, trouble, for_all=True)
 
@@ -182,6 +195,9 @@ class _Introductions(gathering.Gathering):
         addresses = self.addresses
         for start in range(0, len(addresses), _AT_ONCE):
             yield {"addresses": addresses[start : start + _AT_ONCE]}
+
+    def of_another_job(self, index: int, rival: str) -> str:
+        return _in_use(self._meeting, rival)
 
     def missing(self, absent: list[int]) -> str:
         ranks = ", ".join(map(str, absent))
@@ -198,6 +214,27 @@ def _range(meeting: Meeting) -> str:
     return f"{found[0]} to {found[-1]}"
 
 
+class _Unheard:
+    """Watches whether a worker 0 has the port that doesn't expect this worker."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting = meeting
+        self._until: float | None = None
+
+    def trouble(self) -> str | None:
+        """Returns an error once that has lasted; called while none answers."""
+        pid = None
+        if self._meeting.is_by_hand and self._meeting.is_local:
+            pid = port_claims.holder(self._meeting.port)
+        if pid is None:
+            self._until = None
+        elif self._until is None:
+            self._until = time.monotonic() + _SECONDS_TO_BE_HEARD
+        elif time.monotonic() > self._until:
+            return _in_use(self._meeting, f"process {pid}" if pid else "")
+        return None
+
+
 def _report(
     worker: Worker,
     meeting: Meeting,
@@ -212,6 +249,7 @@ def _report(
         "worker": worker.index,
         "num_workers": worker.num_workers,
         "port": port,
+        **worker_processes.identity(),
     }
     purpose = _purpose(meeting)
 
@@ -219,7 +257,9 @@ def _report(
         addresses.extend(fields(message, addresses=list)[0])
 
     found: OSError = TimeoutError("it does not answer")
+    unheard = _Unheard(meeting)
     while time.monotonic() < deadline:
+        is_slow = False
         for candidate in candidates(meeting):
             seconds = deadline - time.monotonic()
             if seconds <= 0:
@@ -242,8 +282,11 @@ def _report(
                     "same one for all processes of the job."
                 )
             except OSError as error:
+                is_slow |= isinstance(error, TimeoutError)
                 if not isinstance(error, (TimeoutError, Stranger)):
                     found = error
+        if not is_slow and (trouble := unheard.trouble()):
+            return trouble
         time.sleep(PAUSE_SECONDS)
     return (
         f"Worker 0 could not be reached on {meeting.host}, ports "

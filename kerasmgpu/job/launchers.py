@@ -12,10 +12,10 @@ https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html; hydra, the
 """
 
 import dataclasses
-import ipaddress
 from collections.abc import Mapping
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.job.addresses import is_loopback
 
 HOST_VARIABLE = "MASTER_ADDR"
 """Environment variable with the machine of the first process."""
@@ -25,6 +25,7 @@ PORT_VARIABLE = "MASTER_PORT"
 
 _FIRST_PORT = 29500  # torchrun's.
 _LOOPBACK = "127.0.0.1"
+_NO_RUN = "none"  # torchrun's id of a run that has none.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +37,10 @@ class Meeting:
         host: String, name or address of the first worker's machine.
         port: Integer; the first worker listens on one of the ports behind it.
         is_local: Boolean, whether all workers are on this machine.
-        run: String, distinguishes jobs on one machine; may be empty.
+        run: String, what the launcher calls the job; may be empty.
         rank_variable: String, name of the variable with the process's rank.
+        is_by_hand: Boolean, whether anything may have set the variables, and
+            nothing but the port names the job: one port is for one job.
     """
 
     launcher: str
@@ -47,6 +50,7 @@ class Meeting:
     is_local: bool
     run: str
     rank_variable: str
+    is_by_hand: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,8 @@ class _Launcher:
         size: String, with the number of processes.
         local_size: Tuple of strings, with their number on this machine; one of
             them is set.
-        run: Tuple of strings, with what distinguishes its jobs.
+        run: Tuple of strings, with its name of the job.
+        is_by_hand: Boolean, whether scripts set these variables as well.
     """
 
     name: str
@@ -67,6 +72,7 @@ class _Launcher:
     size: str
     local_size: tuple[str, ...]
     run: tuple[str, ...] = ()
+    is_by_hand: bool = False
 
 
 _LAUNCHERS = (
@@ -75,7 +81,8 @@ _LAUNCHERS = (
         "RANK",
         "WORLD_SIZE",
         ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"),
-        ("TORCHELASTIC_RUN_ID", PORT_VARIABLE),
+        ("TORCHELASTIC_RUN_ID",),
+        is_by_hand=True,
     ),
     _Launcher(
         "horovodrun",
@@ -158,17 +165,23 @@ def _place(
     if size == 1:
         return rank, None
     host, is_local = _host(environ, launcher, local_size, local == size)
-    run = [environ[name] for name in launcher.run if environ.get(name)]
+    run = _run(environ, launcher)
     meeting = Meeting(
         launcher=launcher.name,
         num_workers=size,
         host=host,
         port=_port(environ),
         is_local=is_local,
-        run=" ".join(run),
+        run=run,
         rank_variable=launcher.rank,
+        is_by_hand=launcher.is_by_hand and not run,
     )
     return rank, meeting
+
+
+def _run(environ: Mapping[str, str], launcher: _Launcher) -> str:
+    names = [environ[name] for name in launcher.run if environ.get(name)]
+    return "" if names == [_NO_RUN] else " ".join(names)
 
 
 def _port(environ: Mapping[str, str]) -> int:
@@ -189,7 +202,7 @@ def _host(
     """Returns the first worker's machine, and whether it has all workers."""
     given = environ.get(HOST_VARIABLE, "").strip()
     received = _received(environ, launcher, local_size)
-    if is_local or (not local_size and _is_loopback(given)):
+    if is_local or (not local_size and is_loopback(given)):
         return _LOOPBACK, True
     if not given:
         raise _insufficient(
@@ -198,22 +211,13 @@ def _host(
             f"{HOST_VARIABLE} to the machine of rank 0",
             received,
         )
-    if _is_loopback(given):
+    if is_loopback(given):
         raise InputError(
             f"{HOST_VARIABLE} must be a name of the first process's machine by "
             "which the others reach it, since there are processes on other "
             f"machines. Received: {HOST_VARIABLE}={given}, {received}"
         )
     return given, False
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _insufficient(

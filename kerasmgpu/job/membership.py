@@ -185,9 +185,16 @@ def join(
 
     watch: FirstWorker | OtherWorker
     if worker.is_first:
-        watch = first = FirstWorker(
-            worker.num_workers, seconds, on_lost, _port(os.environ), token
-        )
+        port = _port(os.environ)
+        try:
+            watch = first = FirstWorker(
+                worker.num_workers, seconds, on_lost, port, token
+            )
+        except OSError as error:
+            raise InputError(
+                f"{PORT_VARIABLE}={port} can't be used on this machine "
+                f"({error.strerror}). Give each job a port of its own"
+            ) from None
         workers.broadcast(strategy, first.invitation())
     else:
         invitation = workers.broadcast(strategy, b"")

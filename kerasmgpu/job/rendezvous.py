@@ -26,7 +26,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.job import gathering, handshake, shared_gpus
+from kerasmgpu.job import (
+    gathering,
+    handshake,
+    rivals,
+    shared_gpus,
+    worker_processes,
+)
 from kerasmgpu.job.addresses import listen, split_address
 from kerasmgpu.job.channel import Channel, Stranger, fields
 from kerasmgpu.job.cluster import Worker
@@ -80,10 +86,10 @@ def meet(
     ```
     """
     own = list(gpus)
-    with _own_port(worker) as server:
+    with _own_port(worker, timeout_seconds) as server:
         if worker.is_first:
             claims = _Claims(worker, timeout_seconds, token, own)
-            trouble = claims.run(server, _name(0))
+            trouble = claims.run(server, _name(worker, 0))
             own = claims.divided.get(0, own)
         else:
             trouble = _report(worker, server, timeout_seconds, token, own)
@@ -92,35 +98,46 @@ def meet(
     return own
 
 
-def _own_port(worker: Worker) -> socket.socket:
+def _own_port(worker: Worker, timeout_seconds: float) -> socket.socket:
     """Returns a socket that listens on this worker's port, IPv4 and IPv6.
 
-    TensorFlow will listen there later.
+    TensorFlow will listen there later. Waits where another job's worker with
+    the same variables has the port: if this job's worker 0 was the first to
+    start, it refuses that worker, which then ends.
 
     Raises:
         InputError: If the port can't be bound.
     """
     address = worker.addresses[worker.index]
     _, port = split_address(address)
-    try:
-        return listen(port, backlog=max(len(worker.addresses), 128))
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            why = (
-                "it is in use by another program or by a worker with the same "
-                "index. Give each worker its own index, or choose"
-            )
-        else:
-            why = f"{error.strerror}. Choose"
-        raise InputError(
-            f"Worker {worker.index} can't listen on port {port} ({address}): "
-            f"{why} another port."
-        ) from None
+    found = rivals.Rivals(worker)
+    deadline = time.monotonic() + (0 if worker.is_first else timeout_seconds)
+    while True:
+        try:
+            return listen(port, backlog=max(len(worker.addresses), 128))
+        except OSError as error:
+            rival = ""
+            if error.errno == errno.EADDRINUSE:
+                rival = found.other_claimant()
+                why = (
+                    f"another job on this machine has it ({rival}). Choose"
+                    if rival
+                    else "it is in use by another program or by a worker with "
+                    "the same index. Give each worker its own index, or choose"
+                )
+            else:
+                why = f"{error.strerror}. Choose"
+            if not rival or time.monotonic() >= deadline:
+                raise InputError(
+                    f"Worker {worker.index} can't listen on port {port} "
+                    f"({address}): {why} another port."
+                ) from None
+        time.sleep(PAUSE_SECONDS)
 
 
-def _name(index: int) -> str:
-    """Returns the `purpose` of handshakes at a worker's port."""
-    return f"worker {index}"
+def _name(worker: Worker, index: int) -> str:
+    """Returns the `purpose` of handshakes at the port of the job's worker `index`."""
+    return f"worker {index} {worker.run}".rstrip()
 
 
 def _list_of(worker: Worker) -> str:
@@ -142,7 +159,7 @@ class _Claims(gathering.Gathering):
         token: str,
         gpus: Sequence[str],
     ) -> None:
-        super().__init__(worker.num_workers, timeout_seconds, token)
+        super().__init__(worker, timeout_seconds, token)
         self._worker = worker
         self._gpus: dict[int, list[str]] = {0: list(gpus)}
         self.divided: dict[int, list[str]] = {}
@@ -156,11 +173,13 @@ class _Claims(gathering.Gathering):
             raise Stranger(f"no index of a worker: {index}")
         channel.send(seconds=self.seconds_left())
         there = channel.socket.getpeername()[0].removeprefix("::ffff:")
+        if self.is_of_another_job(index, channel, hello):
+            return
         problem = self._call(index, nonce)
         trouble = self._trouble_with(index, num_workers, problem, there)
         if trouble is None:
             self._gpus[index] = list(map(str, hello.get("gpus", ())))
-            self.accept(index, channel)
+            self.accept(index, channel, hello)
             return
         is_ours = self.token or problem is None
         is_ours = is_ours or handshake.is_same(known, _list_of(self._worker))
@@ -192,7 +211,10 @@ class _Claims(gathering.Gathering):
                 gathering.connected(address, gathering.CONNECT_SECONDS)
             ) as channel:
                 handshake.call(
-                    channel, self.token, _name(index), self.seconds_left()
+                    channel,
+                    self.token,
+                    _name(self._worker, index),
+                    self.seconds_left(),
                 )
                 channel.send(call=nonce)
                 answer = channel.receive_one(self.seconds_left())
@@ -234,6 +256,14 @@ class _Claims(gathering.Gathering):
             )
         return None
 
+    def of_another_job(self, index: int, rival: str) -> str:
+        named = f": {rival}" if rival else ""
+        return (
+            f"Worker 0 ({self._worker.addresses[0]}) is of another job than this "
+            f"worker {index}, with the same addresses{named}. Give each job "
+            "ports of its own."
+        )
+
     def missing(self, absent: list[int]) -> str:
         addresses = self._worker.addresses
         missing = [f"worker {index} ({addresses[index]})" for index in absent]
@@ -266,6 +296,7 @@ def _report(
         "num_workers": worker.num_workers,
         "nonce": nonce,
         "addresses": _list_of(worker),
+        **worker_processes.identity(),
         **({"gpus": list(gpus)} if gpus else {}),
     }
 
@@ -280,13 +311,13 @@ def _report(
         channel.close()
 
     found: OSError = TimeoutError("it does not answer")
-    with Entrance(server, answer, _name(worker.index), token):
+    with Entrance(server, answer, _name(worker, worker.index), token):
         while (seconds := deadline - time.monotonic()) > 0:
             try:
                 return gathering.ask(
                     worker.addresses[0],
                     token,
-                    _name(0),
+                    _name(worker, 0),
                     hello,
                     seconds,
                     seconds,

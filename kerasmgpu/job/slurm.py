@@ -64,6 +64,14 @@ def addresses_and_index(
     return addresses, index
 
 
+def run(environ: Mapping[str, str]) -> str:
+    """Returns the name of a step, by which its tasks know one another.
+
+    Its ports may be those of another job.
+    """
+    return f"slurm {environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+
+
 def _require_place(
     environ: Mapping[str, str], places: Sequence[tuple[int, int]], index: int
 ) -> None:

@@ -5,6 +5,8 @@ import signal
 import socket
 from collections.abc import Mapping
 
+from kerasmgpu.errors import InputError
+from kerasmgpu.job import port_claims
 from kerasmgpu.job.channel import Channel
 from kerasmgpu.launch.controller import Controller, listen
 from kerasmgpu.launch.member import Ending, Member, connect
@@ -40,8 +42,9 @@ def launch(
         A `member.Ending`.
 
     Raises:
-        InputError: If the port is in use, or rank 0 can't be reached.
+        InputError: If a port is in use, or rank 0 can't be reached.
     """
+    _claim_worker_ports(settings)
     with Recorder(_SIGNALS, unless_ignored=True) as recorder:
         controller = None
         if settings.rank == 0:
@@ -65,3 +68,21 @@ def launch(
         if controller:
             controller.close()
         return ending
+
+
+def _claim_worker_ports(settings: Settings) -> None:
+    """Claims the fixed ports of this machine's workers, if there are any.
+
+    Else workers of two launchers could each get some of them.
+    """
+    first = settings.first_worker_port
+    if first is None:
+        return
+    for port in range(first, first + settings.num_workers):
+        if not port_claims.claim(port):
+            raise InputError(
+                f"Port {port} is in use by the workers of another launcher on "
+                "this machine. Give each job a --first_worker_port of its own. "
+                f"Received: --first_worker_port={first} for "
+                f"{settings.num_workers} workers"
+            )

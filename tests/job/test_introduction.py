@@ -1,9 +1,6 @@
 """Workers that learn each other's addresses, in threads of a test."""
 
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -153,16 +150,3 @@ def test_other_machines_do_not_reach_the_meeting_of_one():
 def test_workers_are_introduced_once():
     worker = Worker(("a:1", "b:1"), 0)
     assert introduction.introduce(worker, 1, "") is worker
-
-
-def test_processes_of_one_launcher_know_it_without_its_help():
-    """mpiexec of MPICH gives its jobs no name."""
-    program = (
-        "import os; from kerasmgpu.job import introduction as i;"
-        "print(i._launchers_process('PMI_RANK'))"
-    )
-    environ = {**os.environ, "PMI_RANK": "0"}
-    # A shell between the launcher, which is this process here, and the worker.
-    command = ["bash", "-c", f'{sys.executable} -c "$0"; true', program]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
-    assert done.stdout.strip() == str(os.getpid()), done.stderr

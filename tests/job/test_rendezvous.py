@@ -1,10 +1,12 @@
 """Workers meet, or learn in one line and in time why they don't."""
 
 import socket
+import threading
 import time
 
 import pytest
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.job import gathering, handshake, rendezvous
 from kerasmgpu.job.cluster import Worker
 from tests.job.meetings import (
@@ -249,3 +251,23 @@ def test_fewer_gpus_than_workers_are_told_to_all():
     meetings = [Meeting(places, index, gpus=["GPU-1"]) for index in range(2)]
     for meeting in meetings:
         assert "Workers 0, 1 see the same GPUs, fewer than" in meeting.answer()
+
+
+def test_jobs_with_the_same_addresses_know_their_own_workers():
+    """Slurm's ports of two jobs may be equal."""
+    places = addresses(2)
+    answers = []
+
+    def first(run):
+        worker = Worker(places, 0, run=run)
+        try:
+            rendezvous.meet(worker, 3)
+        except InputError as error:
+            answers.append(str(error))
+
+    thread = threading.Thread(target=first, args=["slurm 1.0"])
+    thread.start()
+    with pytest.raises(InputError, match="could not be reached for 1 s"):
+        rendezvous.meet(Worker(places, 1, run="slurm 235.0"), 1)
+    thread.join()
+    assert "Missing after 3 s: worker 1" in answers[0]

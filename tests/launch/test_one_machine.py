@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from kerasmgpu.job import ports
 from tests.launch.launching import (
     finish,
     is_alive,
@@ -280,3 +281,17 @@ def test_program_that_cannot_run_is_told(tmp_path):
     )
     assert status == 127
     assert f"can't run {program}" in output
+
+
+def test_fixed_ports_are_for_one_launcher_at_a_time(tmp_path):
+    (port,) = ports.free(1)
+    flags = ("--num_workers=2", f"--first_worker_port={port}")
+    program = "write(f'up-{index}', 1); wait_for('end')"
+    with launcher(tmp_path, program, *flags) as process:
+        wait_for_files(tmp_path, "up-0", "up-1")
+        other = ("--num_workers=1", f"--first_worker_port={port + 1}")
+        status, output = launch(tmp_path, program, *other)
+        (tmp_path / "end").touch()
+        assert finish(process)[0] == 0
+    assert status == 1
+    assert f"error: Port {port + 1} is in use by the workers of" in output
