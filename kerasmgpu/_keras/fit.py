@@ -75,6 +75,9 @@ class EpochWatcher:
     def after_epoch(self, fit: "Fit") -> None:
         """Called after all callbacks' `on_epoch_end`."""
 
+    def after_training(self, fit: "Fit") -> None:
+        """Called after all callbacks' `on_train_end`."""
+
     def on_fit_left(self, fit: "Fit") -> None:
         """Called when `fit` returns or raises."""
 
@@ -290,6 +293,9 @@ class _Last(keras.callbacks.Callback):
         history = fit.callback_list._history
         fit.logs = {**(logs or {}), **_logs_of_last_epoch(history)}
         fit.watcher.after_epoch(fit)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._fit.watcher.after_training(self._fit)
 
 
 def _logs_of_last_epoch(
