@@ -18,9 +18,9 @@ applies decides:
 |                              |                  | program's own handlers    |
 
 Each handler is restored when its time is over, and gets a signal that was
-recorded too late for the one that should have acted on it. Two processes can't import this
-module: a worker's guard (`launch/guard.py`) forwards SIGTERM to the worker,
-and the filter of standard error (`stderr_filter.py`) ignores it.
+recorded too late for the one that should have acted on it. Two processes can't
+import this module: a worker's guard (`launch/guard.py`) forwards SIGTERM to the
+worker, and the filter of standard error (`stderr_filter.py`) ignores it.
 """
 
 import contextlib
@@ -96,10 +96,10 @@ class Recorder:
         while self._before:
             number, handler = self._before.popitem()
             signal.signal(number, handler or signal.SIG_DFL)
-        for number in dict.fromkeys(self.received):
-            self.received = [one for one in self.received if one != number]
-            if number in ours:
-                signal.raise_signal(number)
+        for one in dict.fromkeys(self.received):
+            self.received = [n for n in self.received if n != one]
+            if one in ours:
+                signal.raise_signal(one)
 
     def __enter__(self) -> "Recorder":
         self.start()

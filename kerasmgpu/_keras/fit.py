@@ -141,6 +141,11 @@ class Fit:
         return self.iterator.steps_per_epoch
 
     @property
+    def batch_size(self) -> int | None:
+        """Rows of a batch, if the data adapter knows them."""
+        return self.iterator.data_adapter.batch_size
+
+    @property
     def steps_per_execution(self) -> int:
         return self.iterator.steps_per_execution
 

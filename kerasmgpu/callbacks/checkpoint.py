@@ -9,18 +9,31 @@ import keras
 from absl import logging
 
 from kerasmgpu import _keras
-from kerasmgpu._keras import random_state, weight_keys, xla_choice
+from kerasmgpu._keras import (
+    random_state,
+    run_settings,
+    weight_keys,
+    xla_choice,
+)
 from kerasmgpu._keras.fit import EpochWatcher, Fit
-from kerasmgpu.callbacks.checkpoints import restoring, saving, snapshot
+from kerasmgpu.callbacks.checkpoints import (
+    found_messages,
+    restoring,
+    saving,
+    snapshot,
+)
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
 from kerasmgpu.callbacks.checkpoints.stopping import Stopping
 from kerasmgpu.errors import (
     InputError,
+    checked_arguments,
     checked_choice,
     checked_integer,
     checked_number,
+    checked_path,
+    shown,
 )
 from kerasmgpu.job import workers
 
@@ -35,8 +48,9 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     `fit` call, it restores the newest undamaged checkpoint in `directory` and
     continues at the same epoch and step. It ends like an uninterrupted run
     (bit for bit on CPUs with the same number of replicas). If the run had
-    already finished, `fit` trains no further. `docs/checkpoints.md` lists what
-    is saved and what that means for each kind of data.
+    already finished, `fit` trains no further, and a line says so, with settings
+    that differ from the saved ones. `docs/checkpoints.md` lists what is saved
+    and what that means for each kind of data.
 
     Training waits while the state is copied to host memory; a thread writes
     the file. An error in that thread, such as a full disk, is raised at the
@@ -101,6 +115,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     ```
     """
 
+    @checked_arguments
     def __init__(
         self,
         directory: str | os.PathLike[str],
@@ -124,6 +139,17 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             raise InputError(
                 f"sharded must be True, False or None. Received: {sharded!r}"
             )
+        for name, flag in (("resume", resume), ("asynchronous", asynchronous)):
+            if not isinstance(flag, bool):
+                raise InputError(
+                    f"{name} must be True or False. Received: {name}={flag!r}"
+                )
+        if best is not None and not isinstance(best, str):
+            raise InputError(
+                "best must be the name of a log, such as 'val_loss'. Received: "
+                f"best={shown(best)}"
+            )
+        directory = checked_path(directory, "directory")
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.best = best
@@ -196,6 +222,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     def on_fit_ready(self, fit: Fit) -> None:
         others = [c for c in fit.callbacks if _has_state(c, self)]
         self._callback_states = CallbackStates(others)
+        self._settings = run_settings.read(self.model, fit)
         found = self._resumption.found(self.model.distribute_strategy, fit)
         if self.sharded:
             self._name(0, 0)  # Without a shared folder, no step is run.
@@ -204,7 +231,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._found = found
         self._is_saved = True
         fit.build()
-        progress = self._put_back()
+        progress, not_finite = self._put_back()
         self._first_epoch = progress.first_epoch
         self._best.value = progress.best
         self._best.file = progress.best_file
@@ -212,13 +239,18 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         if over:
             self._restore_random(progress.random)
         fit.begin_at(sys.maxsize if over else progress.epoch)
+        path = self._folder.path / found.name
+        tell = found_messages.finished if over else found_messages.resuming
         logging.warning(
-            "Checkpoint: %s %s (epoch %d, step %d).",
-            "training is complete in" if over else "resuming from",
-            self._folder.path / found.name,
-            progress.epoch + 1,
-            progress.step,
+            "Checkpoint: %s",
+            tell(path, progress, fit.num_epochs, self._settings),
         )
+        if not_finite:
+            before = self._folder.before(found.name)
+            logging.warning(
+                "Checkpoint: %s",
+                found_messages.not_finite(path, not_finite, before),
+            )
 
     def before_epoch(self, fit: Fit) -> None:
         self._schedule.start_epoch(0)
@@ -289,17 +321,18 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._saver.leave()
         self._stopping.stop()
 
-    def _put_back(self) -> snapshot.Progress:
+    def _put_back(self) -> tuple[snapshot.Progress, list[str]]:
         """Restores variables, callbacks and `stop_training`.
 
-        Returns the checkpoint's `Progress`; RNG state is left to the caller.
+        Returns the checkpoint's `Progress`, and the variables whose values
+        aren't finite; RNG state is left to the caller.
         """
         progress = self._found.progress
-        self._found.restore_variables(self.model)
+        not_finite = self._found.restore_variables(self.model)
         xla_choice.restore(self.model, progress.uses_xla)
         self._callback_states.restore(progress.callbacks)
         self.model.stop_training = progress.stop_training
-        return progress
+        return progress, not_finite
 
     def _restore_random(self, state: Any, python: bool = True) -> None:
         with self.model.distribute_strategy.scope():
@@ -362,6 +395,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             best_file=self._best.file,
             steps_per_epoch=fit.steps_per_epoch,
             uses_xla=xla_choice.choice(self.model),
+            settings=self._settings,
         )
         strategy = self.model.distribute_strategy
         name = self._name(epoch, step)
