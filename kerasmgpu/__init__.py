@@ -88,13 +88,21 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
-def _import_on_use(package, call=None):
+def _import_on_use(package, call=None, homes=None):
     """Makes a package's modules its attributes, imported on first use.
 
-    With `call`, the package can be called as this function.
+    With `call`, the package can be called as this function. `homes` maps other
+    attributes to the modules of the package that define them.
     """
     module = sys.modules[package]
-    module.__getattr__ = lambda name: _module(package, name)
+
+    def get(name):
+        if homes and name in homes:
+            home = importlib.import_module(f"{package}.{homes[name]}")
+            return getattr(home, name)
+        return _module(package, name)
+
+    module.__getattr__ = get
     if call is not None:
         methods = {"__call__": staticmethod(call)}
         module.__class__ = type("Callable", (types.ModuleType,), methods)

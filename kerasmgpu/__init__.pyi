@@ -34,4 +34,6 @@ from kerasmgpu.verify import verify as verify  # The module that is called.
 
 __version__: str
 
-def _import_on_use(package: str, call: object = None) -> None: ...
+def _import_on_use(
+    package: str, call: object = None, homes: dict[str, str] | None = None
+) -> None: ...

@@ -115,12 +115,11 @@ def _run() -> None:
     else:
         import difflib
 
-        near = difflib.get_close_matches(name, COMMANDS, n=3, cutoff=0.4)
-        expected = near or list(COMMANDS)
+        near = difflib.get_close_matches(name, COMMANDS, n=3)
+        expected = f"expected {' or '.join(near)}; " if near else ""
         print(
-            f"error: unknown command. Received: {name}; expected "
-            f"{', '.join(expected[:-1]) + ' or ' if expected[1:] else ''}"
-            f"{expected[-1]}",
+            f"error: unknown command. Received: {name}; {expected}kerasmgpu "
+            "--help lists the commands",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -7,6 +7,8 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
+from kerasmgpu.errors import InputError
+
 TEMPORARY = ".tmp-"
 """Prefix of the names of files that are not complete yet."""
 
@@ -43,6 +45,32 @@ def atomic_write(
     except BaseException:  # Ctrl-C, too.
         discard(temporary)
         raise
+
+
+def require_place(path: str | os.PathLike[str], name: str) -> None:
+    """Creates the folder of a file that will be written.
+
+    Args:
+        name: String, the argument that has the path, for the message.
+
+    Raises:
+        InputError: If the folder can't be written, or `path` is a folder.
+    """
+    folder = os.path.dirname(os.fspath(path)) or "."
+    reason = None
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror
+    if reason is None and os.path.isdir(path):
+        reason = "Is a directory"
+    if reason is None and not os.access(folder, os.W_OK):
+        reason = "Permission denied"
+    if reason is not None:
+        raise InputError(
+            f"{name} must be a file in a folder that can be written to. "
+            f"Received: {name}={os.fspath(path)!r} ({reason})"
+        )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

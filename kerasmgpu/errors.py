@@ -1,9 +1,18 @@
 """`InputError`, for errors that a user can fix, and checks of arguments."""
 
+import difflib
+import functools
+import inspect
 import math
 import operator
-from collections.abc import Iterable, Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+_LONGEST_VALUE = 200
 
 
 class InputError(ValueError):
@@ -23,6 +32,85 @@ class InputError(ValueError):
     )
     ```
     """
+
+
+class ArgumentError(InputError, TypeError):
+    """A call with an unknown argument, or without one that is needed.
+
+    Python's own error for it is a `TypeError`, and so is this one.
+    """
+
+
+def checked_arguments(
+    function: Callable[_Arguments, _Result],
+) -> Callable[_Arguments, _Result]:
+    """Makes a function raise `ArgumentError` if its arguments don't fit it.
+
+    A decorator of public functions and constructors.
+    """
+    signature = inspect.signature(function)
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(
+                _of_call(name, list(signature.parameters), kwargs, str(error))
+            ) from None
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _of_call(
+    name: str, known: list[str], given: Iterable[str], problem: str
+) -> str:
+    known = [one for one in known if one != "self"]
+    unknown = [one for one in given if one not in known]
+    text = f"{name} takes {', '.join(known) or 'no arguments'}. Received: "
+    if not unknown:
+        return f"{text}a call with {problem}"
+    near = difflib.get_close_matches(unknown[0], known, n=1)
+    return f"{text}{unknown[0]}=…" + (f"; is {near[0]} meant?" if near else "")
+
+
+def shown(value: Any) -> str:
+    """Returns a value for a message, in one short line.
+
+    Example:
+
+    >>> shown([1, 2])
+    '[1, 2]'
+    """
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"{type(value).__name__} of shape {tuple(shape)}"
+    if isinstance(value, (tuple, list)) and any(
+        hasattr(each, "shape") for each in value
+    ):
+        return f"({', '.join(map(shown, value))})"
+    text = " ".join(repr(value).split())
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    return f"{text[:_LONGEST_VALUE]}…"
+
+
+def checked_path(value: Any, name: str) -> str:
+    """Returns a path as a string.
+
+    Raises:
+        InputError: If it is neither a string nor path-like, or is empty.
+    """
+    if isinstance(value, (str, os.PathLike)):
+        path = os.fspath(value)
+        if isinstance(path, str) and path:
+            return path
+    raise InputError(
+        f"{name} must be a path, such as 'runs/1'. Received: "
+        f"{name}={shown(value)}"
+    )
 
 
 def printable(text: str) -> str:

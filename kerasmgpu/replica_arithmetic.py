@@ -10,6 +10,7 @@ from typing import Any
 
 from kerasmgpu.errors import (
     InputError,
+    checked_arguments,
     checked_choice,
     checked_integer,
     checked_number,
@@ -163,6 +164,7 @@ def require_rows(micro_batches: int, rows: int) -> None:
         )
 
 
+@checked_arguments
 def global_batch_size(batch_size_per_replica: int, num_replicas: int) -> int:
     """Returns the rows of one step, over all replicas.
 
@@ -186,6 +188,7 @@ def global_batch_size(batch_size_per_replica: int, num_replicas: int) -> int:
     return batch_size_per_replica * num_replicas
 
 
+@checked_arguments
 def per_replica_batch_sizes(
     global_batch_size: int, num_replicas: int
 ) -> tuple[int, ...]:
@@ -273,6 +276,7 @@ def last_batch_sizes(
     return per_replica_batch_sizes(rows, num_replicas)
 
 
+@checked_arguments
 def scale_learning_rate(
     learning_rate: float, num_replicas: int, rule: str = "linear"
 ) -> float:

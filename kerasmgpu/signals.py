@@ -8,6 +8,7 @@ applies decides:
 | any, with `Checkpoint`       | during its `fit` | recorded: the callback    |
 |                              |                  | saves after the step and  |
 |                              |                  | exits with status 75      |
+|                              |                  | (Ctrl-C: `stopping.py`)   |
 | a launcher                   | during its job   | recorded: all workers get |
 |                              |                  | SIGTERM, then it exits    |
 | a command with child         | always           | ends them and exits with  |
@@ -16,12 +17,14 @@ applies decides:
 | any other                    | always           | Python's and the          |
 |                              |                  | program's own handlers    |
 
-Each handler is restored when its time is over. Two processes can't import this
-module: a worker's guard (`launch/guard.py`) forwards SIGTERM to the worker,
-and the filter of standard error (`stderr_filter.py`) ignores it.
+Each handler is restored when its time is over, and gets a signal that was
+recorded too late for the one that should have acted on it. Two processes can't
+import this module: a worker's guard (`launch/guard.py`) forwards SIGTERM to the
+worker, and the filter of standard error (`stderr_filter.py`) ignores it.
 """
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -36,7 +39,15 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 class Recorder:
     """Records signals from `start` to `stop`; they have no other effect.
 
-    A context manager as well.
+    Who acts on a signal takes it out of `received`. `stop` sends the others
+    again, to the handlers before: none is lost. A context manager as well.
+
+    Args:
+        numbers: Sequence of the signals.
+        unless_ignored: Boolean, whether a signal that is ignored stays so.
+        at_most: Integer, how many signals of a number are recorded. Any more
+            have the effect of `further`. Defaults to `None`: no bound.
+        further: Handler of those. Default: the system's default effect.
 
     Attributes:
         received: List of the signals, in the order of their arrival.
@@ -46,10 +57,15 @@ class Recorder:
         self,
         numbers: Sequence[signal.Signals] = (signal.SIGTERM,),
         unless_ignored: bool = False,
+        at_most: int | None = None,
+        further: Any = signal.SIG_DFL,
     ) -> None:
         self._numbers = numbers
         self._unless_ignored = unless_ignored
+        self._at_most = at_most
+        self._further = further
         self._before: dict[signal.Signals, Any] = {}
+        self._process = 0
         self.received: list[int] = []
 
     def start(self) -> bool:
@@ -62,6 +78,7 @@ class Recorder:
         self.received = []
         if threading.current_thread() is not threading.main_thread():
             return False
+        self._process = os.getpid()
         for number in self._numbers:
             ignored = signal.getsignal(number) is signal.SIG_IGN
             if not (ignored and self._unless_ignored):
@@ -71,12 +88,18 @@ class Recorder:
     def stop(self) -> None:
         """Restores the previous handlers; a second call has no effect.
 
+        They get the signals that are still in `received`, each number once.
         Python can't restore a handler that C code had installed; the signal
         then has its default effect.
         """
+        ours = set(self._before)
         while self._before:
             number, handler = self._before.popitem()
             signal.signal(number, handler or signal.SIG_DFL)
+        for one in dict.fromkeys(self.received):
+            self.received = [n for n in self.received if n != one]
+            if one in ours:
+                signal.raise_signal(one)
 
     def __enter__(self) -> "Recorder":
         self.start()
@@ -91,7 +114,15 @@ class Recorder:
         self.stop()
 
     def _record(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A fork has inherited this handler, and nobody reads its list.
+            signal.signal(number, self._before[signal.Signals(number)])
+            signal.raise_signal(number)
+            return
         self.received.append(number)
+        if self.received.count(number) == self._at_most:
+            # The system's default effect doesn't wait for the end of a step.
+            signal.signal(number, self._further)
 
 
 def exit_on_sigterm() -> None:

@@ -31,14 +31,50 @@ def test_the_innermost_recorder_hears_and_the_handler_before_is_restored(heard):
     with outer:
         with inner:
             send()
-        assert inner.received == [signal.SIGTERM] and not outer.received
+            assert inner.received == [signal.SIGTERM] and not outer.received
+            inner.received.clear()
         send()
-    assert outer.received == [signal.SIGTERM] and not heard
+        assert outer.received == [signal.SIGTERM] and not heard
+        outer.received.clear()
+    assert not heard
     send()
     assert heard == [signal.SIGTERM]
     outer.stop()  # Once more.
     send()
     assert len(heard) == 2
+
+
+def test_a_signal_that_nobody_took_goes_to_the_handler_before(heard):
+    with signals.Recorder() as outer:
+        with signals.Recorder():
+            send()
+            send()
+        assert outer.received == [signal.SIGTERM]
+    assert heard == [signal.SIGTERM]
+
+
+def test_a_fork_has_the_handlers_before():
+    with signals.Recorder():
+        child = os.fork()
+        if child == 0:
+            send()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+
+
+def test_further_signals_have_another_handler(heard):
+    further = []
+    recorder = signals.Recorder(
+        at_most=1, further=lambda number, _: further.append(number)
+    )
+    with recorder:
+        send()
+        send()
+        assert recorder.received == further == [signal.SIGTERM]
+        recorder.received.clear()
+    send()
+    assert heard == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize("unless_ignored", [True, False])
@@ -47,7 +83,7 @@ def test_ignored_signals_stay_ignored_on_request(unless_ignored):
     try:
         with signals.Recorder((signal.SIGHUP,), unless_ignored) as recorder:
             send(signal.SIGHUP)
-        assert len(recorder.received) == (0 if unless_ignored else 1)
+            assert len(recorder.received) == (0 if unless_ignored else 1)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -75,6 +75,9 @@ class EpochWatcher:
     def after_epoch(self, fit: "Fit") -> None:
         """Called after all callbacks' `on_epoch_end`."""
 
+    def after_training(self, fit: "Fit") -> None:
+        """Called after all callbacks' `on_train_end`."""
+
     def on_fit_left(self, fit: "Fit") -> None:
         """Called when `fit` returns or raises."""
 
@@ -136,6 +139,11 @@ class Fit:
     def steps_per_epoch(self) -> int | None:
         """The argument `steps_per_epoch` of `fit`."""
         return self.iterator.steps_per_epoch
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a batch, if the data adapter knows them."""
+        return self.iterator.data_adapter.batch_size
 
     @property
     def steps_per_execution(self) -> int:
@@ -290,6 +298,9 @@ class _Last(keras.callbacks.Callback):
         history = fit.callback_list._history
         fit.logs = {**(logs or {}), **_logs_of_last_epoch(history)}
         fit.watcher.after_epoch(fit)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._fit.watcher.after_training(self._fit)
 
 
 def _logs_of_last_epoch(

@@ -22,6 +22,7 @@ from kerasmgpu._keras import (
     scope,
     sharded_parts,
     unread_logs,
+    wrong_shapes,
     xla_choice,
 )
 from kerasmgpu._keras.steered import Steered
@@ -31,6 +32,7 @@ from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed, without_optionals
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.seams import Original, seam
+from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import replaced
 from kerasmgpu.partitioner.runtime.function import as_tensor
 from kerasmgpu.partitioner.runtime.program import Program
@@ -188,12 +190,37 @@ class Steps:
     def _executed(self, execution: Callable[[Any], Any], iterator: Any) -> Any:
         try:
             return execution(iterator)
+        except tf.errors.InvalidArgumentError:
+            wrong = self._wrong_shape(feeds.of(iterator))
+            if wrong is None:
+                raise
+            raise wrong from None
         except tf.errors.ResourceExhaustedError as error:
             if not self._trains:
                 raise
             raise memory_errors.explained(
                 error, self._model, feeds.of(iterator)
             ) from error
+
+    def _wrong_shape(self, feed: Feed) -> InputError | None:
+        """Returns an error of batches whose shape doesn't fit the model.
+
+        A step of several shapes is traced for unknown sizes, and fails in the
+        middle of a replica. Traced for these batches alone, it says where.
+        """
+        if len(self.programs) < 2:
+            return None
+        batch = without_optionals(feed.batch_specification)
+        try:
+            with self._strategy.scope():
+                self._partitioned.trace_alone((batch,))
+        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+            line = wrong_shapes.in_one_line(error)
+            return InputError(
+                f"the batches don't fit model {self._model.name!r}: {line}. "
+                f"Received: {wrong_shapes.described(batch)}"
+            )
+        return None
 
     def _execution(
         self, iterator: Any, steps: int, with_logs: bool

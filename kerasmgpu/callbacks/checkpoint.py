@@ -3,26 +3,39 @@
 import os
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 from absl import logging
 
-from kerasmgpu import _keras, signals
-from kerasmgpu._keras import random_state, weight_keys, xla_choice
+from kerasmgpu import _keras
+from kerasmgpu._keras import (
+    random_state,
+    run_settings,
+    weight_keys,
+    xla_choice,
+)
 from kerasmgpu._keras.fit import EpochWatcher, Fit
-from kerasmgpu.callbacks.checkpoints import restoring, saving, snapshot
+from kerasmgpu.callbacks.checkpoints import (
+    found_messages,
+    restoring,
+    saving,
+    snapshot,
+)
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
+from kerasmgpu.callbacks.checkpoints.stopping import Stopping
 from kerasmgpu.errors import (
     InputError,
+    checked_arguments,
     checked_choice,
     checked_integer,
     checked_number,
+    checked_path,
+    shown,
 )
 from kerasmgpu.job import workers
-from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
 _STEPS_BETWEEN_AGREEMENTS = 10
 """Executions between two collectives in which workers agree whether to save."""
@@ -35,14 +48,16 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     `fit` call, it restores the newest undamaged checkpoint in `directory` and
     continues at the same epoch and step. It ends like an uninterrupted run
     (bit for bit on CPUs with the same number of replicas). If the run had
-    already finished, `fit` trains no further. `docs/checkpoints.md` lists what
-    is saved and what that means for each kind of data.
+    already finished, `fit` trains no further, and a line says so, with settings
+    that differ from the saved ones. `docs/checkpoints.md` lists what is saved
+    and what that means for each kind of data.
 
     Training waits while the state is copied to host memory; a thread writes
     the file. An error in that thread, such as a full disk, is raised at the
     end of the next step. On SIGTERM the callback finishes the running step,
     saves, and ends the process with exit status 75
-    (`kerasmgpu.job.exit_status.EXIT_PREEMPTED`).
+    (`kerasmgpu.job.exit_status.EXIT_PREEMPTED`). On Ctrl-C it does the same,
+    and raises `KeyboardInterrupt`; a second Ctrl-C ends at once.
 
     With several workers, only the first one needs access to `directory`, unless
     checkpoints are sharded. Any number of workers and replicas, with any `shard`
@@ -88,6 +103,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             checkpoints or those of another model; during training, if a
             checkpoint can't be written.
         SystemExit: With status 75, after SIGTERM.
+        KeyboardInterrupt: After Ctrl-C.
 
     Example:
 
@@ -99,6 +115,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     ```
     """
 
+    @checked_arguments
     def __init__(
         self,
         directory: str | os.PathLike[str],
@@ -122,6 +139,17 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             raise InputError(
                 f"sharded must be True, False or None. Received: {sharded!r}"
             )
+        for name, flag in (("resume", resume), ("asynchronous", asynchronous)):
+            if not isinstance(flag, bool):
+                raise InputError(
+                    f"{name} must be True or False. Received: {name}={flag!r}"
+                )
+        if best is not None and not isinstance(best, str):
+            raise InputError(
+                "best must be the name of a log, such as 'val_loss'. Received: "
+                f"best={shown(best)}"
+            )
+        directory = checked_path(directory, "directory")
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.best = best
@@ -135,7 +163,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         )
         self._asynchronous = asynchronous
         self._saver = saving.Saver(self._folder, asynchronous)
-        self._sigterm = signals.Recorder()
+        self._stopping = Stopping()
         _keras.install()
 
     def first_step(self, steps_per_epoch: int) -> int:
@@ -175,13 +203,14 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._first_epoch: Any = None
         self._random_at_epoch_start: Any = None
         self._executions = 0
+        self._is_saved = False
         # Until the first save:
         self._is_sharded: bool | None = None
         self._weights: dict[str, Any] | None = None
         self._best = Best(self.best, self.mode)
         self._schedule = Schedule(self.every_steps, self.every_seconds)
         self._schedule.saved(time.monotonic())
-        if not self._sigterm.start():
+        if not self._stopping.start():
             logging.warning(
                 "Checkpoint: fit runs outside the main thread, where Python "
                 "handles no signals: SIGTERM will end the process without a "
@@ -193,14 +222,16 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     def on_fit_ready(self, fit: Fit) -> None:
         others = [c for c in fit.callbacks if _has_state(c, self)]
         self._callback_states = CallbackStates(others)
+        self._settings = run_settings.read(self.model, fit)
         found = self._resumption.found(self.model.distribute_strategy, fit)
         if self.sharded:
             self._name(0, 0)  # Without a shared folder, no step is run.
         if found is None:
             return
         self._found = found
+        self._is_saved = True
         fit.build()
-        progress = self._put_back()
+        progress, not_finite = self._put_back()
         self._first_epoch = progress.first_epoch
         self._best.value = progress.best
         self._best.file = progress.best_file
@@ -208,13 +239,18 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         if over:
             self._restore_random(progress.random)
         fit.begin_at(sys.maxsize if over else progress.epoch)
+        path = self._folder.path / found.name
+        tell = found_messages.finished if over else found_messages.resuming
         logging.warning(
-            "Checkpoint: %s %s (epoch %d, step %d).",
-            "training is complete in" if over else "resuming from",
-            self._folder.path / found.name,
-            progress.epoch + 1,
-            progress.step,
+            "Checkpoint: %s",
+            tell(path, progress, fit.num_epochs, self._settings),
         )
+        if not_finite:
+            before = self._folder.before(found.name)
+            logging.warning(
+                "Checkpoint: %s",
+                found_messages.not_finite(path, not_finite, before),
+            )
 
     def before_epoch(self, fit: Fit) -> None:
         self._schedule.start_epoch(0)
@@ -245,27 +281,27 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self._executions += 1
         several = workers.count(self.model.distribute_strategy) > 1
         agree = not several or self._executions % _STEPS_BETWEEN_AGREEMENTS == 0
-        stop = agree and self._any(bool(self._sigterm.received))
-        if stop or self._is_due(agree):
+        signal = self._signal() if agree else 0
+        if signal or self._is_due(agree):
             fit.wait_for_callbacks()
             self._save(fit.epoch, fit.step, fit)
-        if stop:
-            self._end_process()
+        if signal:
+            self._end(signal)
 
     def after_epoch(self, fit: Fit) -> None:
         self._check_writes()
         self._schedule.count(fit.step + fit.steps_per_execution)
         first = workers.is_first(self.model.distribute_strategy)
         better = self._any(self._best.update(fit.logs) and first)
-        stop = self._any(bool(self._sigterm.received))
+        signal = self._signal()
         over = self.model.stop_training or fit.epoch + 1 >= fit.num_epochs
         due = self._is_due(agree=True) or self._schedule.every_epoch
-        if due or over or stop or better:
+        if due or over or signal or better:
             if better:
                 self._best.file = self._name(fit.epoch + 1, 0)
             self._save(fit.epoch + 1, 0, fit)
-        if stop:
-            self._end_process()
+        if signal:
+            self._end(signal)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         start = time.monotonic()
@@ -275,22 +311,28 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             "Checkpoint: training waited %.2f seconds.", self.seconds_waited
         )
 
+    def after_training(self, fit: Fit) -> None:
+        signal = self._signal() if self._is_saved else 0
+        if signal:
+            self._end(signal)
+
     def on_fit_left(self, fit: Fit) -> None:
-        self._sigterm.stop()
         self._found = None
         self._saver.leave()
+        self._stopping.stop()
 
-    def _put_back(self) -> snapshot.Progress:
+    def _put_back(self) -> tuple[snapshot.Progress, list[str]]:
         """Restores variables, callbacks and `stop_training`.
 
-        Returns the checkpoint's `Progress`; RNG state is left to the caller.
+        Returns the checkpoint's `Progress`, and the variables whose values
+        aren't finite; RNG state is left to the caller.
         """
         progress = self._found.progress
-        self._found.restore_variables(self.model)
+        not_finite = self._found.restore_variables(self.model)
         xla_choice.restore(self.model, progress.uses_xla)
         self._callback_states.restore(progress.callbacks)
         self.model.stop_training = progress.stop_training
-        return progress
+        return progress, not_finite
 
     def _restore_random(self, state: Any, python: bool = True) -> None:
         with self.model.distribute_strategy.scope():
@@ -353,6 +395,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             best_file=self._best.file,
             steps_per_epoch=fit.steps_per_epoch,
             uses_xla=xla_choice.choice(self.model),
+            settings=self._settings,
         )
         strategy = self.model.distribute_strategy
         name = self._name(epoch, step)
@@ -366,6 +409,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             copies=self._asynchronous,
         )
         self._saver.save(strategy, name, content, self._best.file)
+        self._is_saved = True
         self._schedule.saved(time.monotonic())
         self.seconds_waited += time.monotonic() - start
 
@@ -373,16 +417,13 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         """Raises the error of the last write; see `Saver.check`."""
         self._saver.check(self.model.distribute_strategy, wait)
 
-    def _end_process(self) -> NoReturn:
+    def _signal(self) -> int:
+        """Returns the signal that ends this `fit`, or 0; a collective."""
+        return self._stopping.agreed(self.model.distribute_strategy)
+
+    def _end(self, signal: int) -> None:
         self._check_writes(wait=True)
-        self._sigterm.stop()
-        logging.warning(
-            "Checkpoint: saved in %s and ended by SIGTERM; the same command "
-            "resumes it (exit status %d).",
-            self._folder.path,
-            EXIT_PREEMPTED,
-        )
-        raise SystemExit(EXIT_PREEMPTED)
+        self._stopping.end(signal, self._folder.path)
 
 
 def _has_state(

@@ -9,7 +9,10 @@ import keras
 from kerasmgpu import _keras
 from kerasmgpu._keras import step_hooks, xla_choice
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.errors import checked_integer
+from kerasmgpu.errors import (
+    checked_arguments,
+    checked_integer,
+)
 
 
 class ChooseXla(keras.callbacks.Callback):
@@ -51,6 +54,7 @@ class ChooseXla(keras.callbacks.Callback):
     ```
     """
 
+    @checked_arguments
     def __init__(self, executions: int = 20) -> None:
         super().__init__()
         self.executions = checked_integer(executions, "executions", 1)

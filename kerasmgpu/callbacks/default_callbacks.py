@@ -16,12 +16,18 @@ from kerasmgpu.callbacks.not_finite import NotFinite
 from kerasmgpu.callbacks.progress import Progress
 from kerasmgpu.callbacks.run_record import RunRecord
 from kerasmgpu.callbacks.throughput import ThroughputLogger
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_path,
+    shown,
+)
 
 Choice: TypeAlias = bool | Mapping[str, Any] | keras.callbacks.Callback
 """Whether to include a callback; or its arguments, or the callback itself."""
 
 
+@checked_arguments
 def default(
     run_dir: str | os.PathLike[str] | None = None,
     *,
@@ -84,7 +90,16 @@ def default(
     model.fit(dataset, epochs=5, callbacks=callbacks)
     ```
     """
-    folder = None if run_dir is None else pathlib.Path(run_dir)
+    folder = None
+    if run_dir is not None:
+        folder = pathlib.Path(checked_path(run_dir, "run_dir"))
+    if not isinstance(extra, Sequence) or not all(
+        isinstance(one, keras.callbacks.Callback) for one in extra
+    ):
+        raise InputError(
+            "extra must be a list of callbacks, such as [callback]. Received: "
+            f"extra={shown(extra)}"
+        )
 
     def within(argument: str, name: str) -> dict[str, Any] | None:
         return None if folder is None else {argument: folder / name}

@@ -13,7 +13,11 @@ from kerasmgpu.callbacks.device_sampler import FIGURES, Sampler
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import local_devices
 from kerasmgpu.callbacks.throughput import hand_on
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_path,
+)
 from kerasmgpu.job import workers
 
 
@@ -63,6 +67,7 @@ class DeviceStats(keras.callbacks.Callback):
     needs_all_workers = True
     """All workers run it: gathering their figures is collective."""
 
+    @checked_arguments
     def __init__(
         self, path: str | os.PathLike[str] | None = None, seconds: float = 1.0
     ) -> None:
@@ -71,7 +76,7 @@ class DeviceStats(keras.callbacks.Callback):
             raise InputError(
                 f"seconds must be at least 0.1. Received: seconds={seconds}"
             )
-        self.path = path
+        self.path = None if path is None else checked_path(path, "path")
         self.seconds = seconds
         _keras.install()
 

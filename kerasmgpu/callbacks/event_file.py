@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_path
 
 _BUCKETS = 30
 _FLUSH_MILLISECONDS = 10_000
@@ -32,6 +32,7 @@ class EventFile:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        folder = checked_path(folder, "log_dir")
         try:
             tf.io.gfile.makedirs(os.fspath(folder))
             self._writer = tf.summary.create_file_writer(

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_arguments
 from kerasmgpu.job.cluster import is_first_worker
 
 _BATCH_HOOKS = ("on_batch_end", "on_train_batch_end", "on_test_batch_end")
@@ -44,6 +44,7 @@ class OnFirstWorker(keras.callbacks.Callback):
     ```
     """
 
+    @checked_arguments
     def __init__(
         self, callback: keras.callbacks.Callback | Callable[[], Any]
     ) -> None:

@@ -10,11 +10,15 @@ from typing import Any
 import keras
 from absl import logging
 
-from kerasmgpu import _keras
+from kerasmgpu import _keras, atomic_files
 from kerasmgpu._keras import step_hooks, whereabouts
 from kerasmgpu.callbacks import local_devices
 from kerasmgpu.callbacks.pulse import InputMark, Pulse
-from kerasmgpu.errors import checked_number
+from kerasmgpu.errors import (
+    checked_arguments,
+    checked_number,
+    checked_path,
+)
 from kerasmgpu.job import membership, places, workers
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.user_lines import frames_of_thread
@@ -70,6 +74,7 @@ class HangWatch(keras.callbacks.Callback):
     needs_all_workers = True
     """All workers run it, and tell the first one where they are."""
 
+    @checked_arguments
     def __init__(
         self,
         hang_seconds: float | None = None,
@@ -79,12 +84,14 @@ class HangWatch(keras.callbacks.Callback):
         if hang_seconds is not None:
             checked_number(hang_seconds, "hang_seconds")
         self.hang_seconds = hang_seconds
-        self.path = path
+        self.path = None if path is None else checked_path(path, "path")
         self._mark = InputMark()  # One for all `fit`s: a new one retraces.
         self._pulse: Pulse | None = None
         _keras.install()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        if self.path is not None:
+            atomic_files.require_place(self.path, "path")
         self._pulse = Pulse(self.model, self._mark)
         thread = _HangThread(
             self.model, self._pulse, self.hang_seconds, self.path

@@ -6,6 +6,7 @@ import os
 from concurrent import futures
 from typing import IO, Any
 
+from kerasmgpu import atomic_files
 from kerasmgpu.errors import InputError
 
 _syncs = futures.ThreadPoolExecutor(1, "kerasmgpu-fsync")
@@ -24,8 +25,9 @@ class JsonLines:
             folders are created.
 
     Raises:
-        InputError: If the file exists and is not a JSON Lines file.
-        OSError: If it can't be written.
+        InputError: If the file exists and is not a JSON Lines file, or its
+            folder can't be written to.
+        OSError: If it can't be written for another reason.
 
     Example:
 
@@ -37,7 +39,7 @@ class JsonLines:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._sync: futures.Future[None] | None = None
-        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        atomic_files.require_place(self.path, "path")
         with open(self.path, "ab+") as file:
             file.seek(0)
             first_line = file.readline()

@@ -14,7 +14,13 @@ from kerasmgpu.callbacks import device_sampler, measurement
 from kerasmgpu.callbacks.event_file import EventFile
 from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.errors import InputError, checked_choice, checked_integer
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_choice,
+    checked_integer,
+    checked_path,
+)
 from kerasmgpu.job import workers
 
 _OF_A_GPU = (
@@ -85,6 +91,7 @@ class Monitors(MeasuringCallback):
     ```
     """
 
+    @checked_arguments
     def __init__(
         self,
         log_dir: str | os.PathLike[str],
@@ -93,7 +100,7 @@ class Monitors(MeasuringCallback):
         profile_steps: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.log_dir = os.fspath(log_dir)
+        self.log_dir = checked_path(log_dir, "log_dir")
         self.every = checked_integer(every, "every", 1)
         self.norms = norms
         if norms is not None:

@@ -14,7 +14,10 @@ from kerasmgpu._keras.checked_steps import CHECK_OF_PARTS, CheckedStep
 from kerasmgpu.callbacks import finite_search
 from kerasmgpu.callbacks.kept_batches import KeptBatches
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+)
 from kerasmgpu.job import workers
 
 _REPLICA = re.compile(r"replica_(\d+)/")
@@ -72,6 +75,7 @@ class NotFinite(keras.callbacks.Callback):
     needs_all_workers = True
     """All workers run it: it adds checks to the step."""
 
+    @checked_arguments
     def __init__(self, gradients: bool = False) -> None:
         super().__init__()
         self.gradients = gradients

@@ -17,6 +17,7 @@ from kerasmgpu._keras import xla_choice
 from kerasmgpu.callbacks import measurement
 from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.callbacks.throughput import rate_of_one_replica
+from kerasmgpu.errors import checked_arguments
 from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
@@ -69,6 +70,7 @@ class Progress(MeasuringCallback):
     ```
     """
 
+    @checked_arguments
     def __init__(
         self,
         one_replica: float | str | os.PathLike[str] | None = None,

@@ -20,7 +20,7 @@ from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_arguments, checked_path
 from kerasmgpu.job import workers
 from kerasmgpu.partitioner.runtime import traffic
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
@@ -52,8 +52,8 @@ class RunRecord(MeasuringCallback):
         folder: String or path-like; created where missing.
 
     Raises:
-        InputError: When training begins, if a file of one of these names in
-            the folder is of another format.
+        InputError: When training begins, if the folder can't be written, or
+            a file of one of these names in it is of another format.
 
     Example:
 
@@ -64,9 +64,10 @@ class RunRecord(MeasuringCallback):
     ```
     """
 
+    @checked_arguments
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder = checked_path(folder, "folder")
         self._files: _Files | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -178,6 +179,11 @@ class _Files:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
+        if folder.exists() and not folder.is_dir():
+            raise InputError(
+                "RunRecord writes into a folder. Received: "
+                f"folder={str(folder)!r}, which is a file"
+            )
         self.history = JsonLines(folder / "history.jsonl")
         self.steps = JsonLines(folder / "steps.jsonl")
         self.facts: dict[str, Any] = {}

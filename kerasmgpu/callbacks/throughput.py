@@ -13,7 +13,12 @@ import keras
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback
-from kerasmgpu.errors import InputError, checked_number
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_number,
+    checked_path,
+)
 from kerasmgpu.job import workers
 
 _FILES = ("throughput.jsonl", "history.jsonl")
@@ -94,9 +99,10 @@ class ThroughputLogger(MeasuringCallback):
     ```
     """
 
+    @checked_arguments
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
-        self.path = path
+        self.path = None if path is None else checked_path(path, "path")
         self._lines: JsonLines | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

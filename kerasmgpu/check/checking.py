@@ -11,7 +11,11 @@ from kerasmgpu.check import check_report, stage_record
 from kerasmgpu.commands import references, reports, user_errors
 from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.commands.command_line import LOADING
-from kerasmgpu.errors import checked_integer, checked_number
+from kerasmgpu.errors import (
+    checked_arguments,
+    checked_integer,
+    checked_number,
+)
 from kerasmgpu.job import cluster, job_token
 from kerasmgpu.job.rendezvous import START_VARIABLE
 from kerasmgpu.replica_arithmetic import checked_shard
@@ -22,6 +26,7 @@ _SECONDS_BEHIND_THE_FIRST = 3.0
 first one, which prints the table."""
 
 
+@checked_arguments
 def check(
     build: Callable[[], Any] | str,
     data: Callable[[], Any] | str | None = None,

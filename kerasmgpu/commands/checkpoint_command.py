@@ -7,8 +7,8 @@
     kerasmgpu checkpoint convert model.weights.h5 NEW --like=CHECKPOINT
 
 CHECKPOINT is a file, a folder of a sharded one, or the directory of a run, whose
-newest one is meant. `convert` goes by the ending of the new name: `.npz` is one
-file, `.weights.h5` and `.keras` are Keras's, and all else is a folder. It holds
+newest one is meant. `convert` goes by the suffix of the new name: `.npz` is one
+file, `.weights.h5` and `.keras` are Keras's, and none is a folder. It holds
 one variable at a time and needs no model, but another `.keras` file of the same
 model for its configuration. `verify` exits with status 1 if one is damaged.
 """

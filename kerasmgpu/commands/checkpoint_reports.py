@@ -10,6 +10,13 @@ from kerasmgpu.callbacks.checkpoints.stored import INDEX, Stored
 from kerasmgpu.commands import reports
 from kerasmgpu.errors import InputError
 
+_KINDS = {
+    ".npz": "a checkpoint",
+    ".h5": "Keras's weights",
+    ".keras": "Keras's model",
+}
+"""What the suffixes of `converting.convert` stand for."""
+
 
 def show(path: str, as_json: bool = False) -> dict[str, Any]:
     """Prints what a checkpoint holds: its position, files and variables.
@@ -40,7 +47,7 @@ def show(path: str, as_json: bool = False) -> dict[str, Any]:
         str(newest), "variable", "kind", "dtype", right=("shape", "pieces")
     )
     for one in report["variables"]:
-        shape = " × ".join(map(str, one["shape"])) or "1"
+        shape = " × ".join(map(str, one["shape"])) or "()"
         table.add_row(
             one["path"], one["kind"], one["dtype"], shape, str(one["pieces"])
         )
@@ -100,7 +107,7 @@ def verify(path: str) -> bool:
 
 
 def convert(source: str, target: str, like: str | None = None) -> None:
-    """Converts a checkpoint, or weights of Keras into one.
+    """Converts a checkpoint, or weights of Keras into one, and says so.
 
     Args:
         source: String, a checkpoint, the directory of a run, or a `.keras` or
@@ -115,10 +122,17 @@ def convert(source: str, target: str, like: str | None = None) -> None:
     """
     path = _one(source)
     rest = None if like is None else _one(like)
+    new = pathlib.Path(target)
     try:
-        converting.convert(path, pathlib.Path(target), rest)
+        converting.convert(path, new, rest)
     except file_format.DamagedFileError as error:
         raise InputError(f"{path} is damaged: {error}") from error
+    files = [file for file in (new, *new.glob("*")) if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    kind = "a sharded checkpoint" if new.is_dir() else _KINDS[new.suffix]
+    reports.say(
+        reports.console(), f"wrote {new}: {kind}, {size:,} bytes, of {path}"
+    )
 
 
 def _one(path: str) -> pathlib.Path:
@@ -132,6 +146,8 @@ def _checkpoints(path: str) -> list[pathlib.Path]:
     place = pathlib.Path(path)
     if place.is_file() or (place / INDEX).is_file():
         return [place]
+    if not place.exists():
+        raise InputError(f"no such file or folder. Received: {path}")
     found = Folder(place, keep=1).files()
     if not found:
         raise InputError(

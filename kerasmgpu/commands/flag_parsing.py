@@ -49,10 +49,12 @@ def parse(argv: list[str]) -> list[str]:
     """Parses flags into `flags.FLAGS`; returns the arguments that are none.
 
     Raises:
-        InputError: If a flag or a flag file is invalid. (abseil would show
-            Python's error, and would ignore a flag file that includes itself.)
+        InputError: If a flag or a flag file is invalid, or a flag is given
+            twice. (abseil would show Python's error, would ignore a flag file
+            that includes itself, and would take the last of two values.)
     """
     said = io.StringIO()
+    before = _times_given()
     try:
         with contextlib.redirect_stderr(said):
             rest = flags.FLAGS(argv)
@@ -70,7 +72,33 @@ def parse(argv: list[str]) -> list[str]:
             f"{circular[1]}"
         )
     sys.stderr.write(said.getvalue())
+    if not any(word.lstrip("-").startswith("flagfile") for word in argv[1:]):
+        _require_once(argv, before)  # A file's flags may be given anew.
     return rest
+
+
+def _times_given() -> dict[str, int]:
+    """Returns how often flags were parsed, but those that make a list."""
+    found = (flags.FLAGS[name] for name in flags.FLAGS)
+    return {
+        flag.name: flag.present
+        for flag in found
+        if not isinstance(flag, flags.MultiFlag)
+    }
+
+
+def _require_once(argv: list[str], before: dict[str, int]) -> None:
+    for name, times in _times_given().items():
+        if times - before.get(name, 0) > 1:
+            words = (
+                word
+                for word in argv[1:]
+                if word.lstrip("-").partition("=")[0] in (name, f"no{name}")
+            )
+            raise InputError(
+                f"--{name} is given {times - before.get(name, 0)} times; give it "
+                f"once. Received: {printable(' '.join(words))}"
+            )
 
 
 def _one_line(message: str) -> str:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.commands import search_path, user_source
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    shown,
+)
 
 CHILD = "KERASMGPU_CHILD"
 """Environment variable that marks a process of `child_processes.run_job`."""
@@ -62,7 +65,7 @@ def reference(function: Callable[..., Any] | str, name: str) -> str:
         raise InputError(
             f"{name} must be a function at the top level of a module, because "
             "other processes import it, or its name such as "
-            f"'my_module:{name}'. Received: {name}={function!r}"
+            f"'my_module:{name}'. Received: {name}={shown(function)}"
         )
     if module == "__main__":
         module = _module_of_program(name)

@@ -1,12 +1,17 @@
 """Chooses the replicas' devices: GPUs, or logical CPU devices instead."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from kerasmgpu.engine import xla_cache
-from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.errors import (
+    InputError,
+    checked_integer,
+    shown,
+)
 from kerasmgpu.hardware import cuda_devices, device_memory
 from kerasmgpu.hardware.nvml import open_nvml
 
@@ -35,6 +40,8 @@ def choose(
     """
     num_replicas = _positive("num_replicas", num_replicas)
     virtual_devices = _positive("virtual_devices", virtual_devices)
+    if devices is not None:
+        _require_list(devices)
     if devices is not None and (num_replicas or virtual_devices):
         raise InputError(
             "Pass either `devices` or a number of replicas, not both. Received: "
@@ -186,11 +193,7 @@ def _names(kind: str) -> list[str]:
 
 def _named(devices: Sequence[str]) -> list[str]:
     """Returns short names; raises unless they are known and distinct."""
-    if isinstance(devices, str) or not list(devices):
-        raise InputError(
-            'devices must be a list of names such as ["GPU:0", "GPU:1"]. '
-            f"Received: devices={devices!r}"
-        )
+    _require_list(devices)
     names = [_known(device) for device in devices]
     if len(set(names)) < len(names):
         raise InputError(
@@ -198,6 +201,19 @@ def _named(devices: Sequence[str]) -> list[str]:
             f"devices={list(devices)}"
         )
     return names
+
+
+def _require_list(devices: Any) -> None:
+    is_list = isinstance(devices, Iterable) and not isinstance(devices, str)
+    if is_list and list(devices):
+        return
+    hint = ""
+    if isinstance(devices, int):
+        hint = f"; kerasmgpu.strategy(num_replicas={devices}) takes a number"
+    raise InputError(
+        'devices must be a list of names such as ["GPU:0", "GPU:1"]. '
+        f"Received: devices={shown(devices)}{hint}"
+    )
 
 
 def _known(device: str) -> str:

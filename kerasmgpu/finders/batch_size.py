@@ -9,9 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from kerasmgpu import atomic_files
 from kerasmgpu.commands import child_processes, plots, references
 from kerasmgpu.commands.command_line import LOADING
-from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_integer,
+    checked_number,
+    checked_path,
+)
 from kerasmgpu.finders import batch_size_measuring, batch_size_report
 from kerasmgpu.finders.batch_size_report import BatchSizes
 from kerasmgpu.finders.batch_size_search import Limits, next_size
@@ -19,6 +26,7 @@ from kerasmgpu.job import cluster
 from kerasmgpu.replica_arithmetic import checked_shard
 
 
+@checked_arguments
 def find_batch_size(
     build: Callable[[], Any] | str,
     data: Callable[[], Any] | str | None = None,
@@ -133,6 +141,7 @@ def find_batch_size(
     }
     timeout = checked_number(timeout_seconds, "timeout_seconds")
     if plot is not None:
+        atomic_files.require_place(checked_path(plot, "plot"), "plot")
         plots.tell_if_missing()
     if show:
         print(f"measuring {job['build']}: {LOADING}", flush=True)

@@ -4,8 +4,15 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+from kerasmgpu import atomic_files
 from kerasmgpu.commands import plots
-from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_integer,
+    checked_number,
+    checked_path,
+)
 from kerasmgpu.finders import learning_rate_choice as choice
 
 if TYPE_CHECKING:
@@ -55,6 +62,7 @@ class LearningRates:
         )
 
 
+@checked_arguments
 def find_learning_rate(
     model: Any,
     data: Any,
@@ -121,6 +129,8 @@ def find_learning_rate(
     ```
     """
     check(low, high, steps, smoothing, divergence)
+    if plot is not None:
+        atomic_files.require_place(checked_path(plot, "plot"), "plot")
     from kerasmgpu.finders import range_test  # TensorFlow is loaded here.
     from kerasmgpu.job import workers
 

@@ -11,11 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu._keras import random_state, training_state
+from kerasmgpu._keras import random_state, targets, training_state
 from kerasmgpu._keras.settable_rate import settable_rate
 from kerasmgpu.commands import batches
 from kerasmgpu.engine import pipelines
-from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.errors import (
+    InputError,
+    checked_integer,
+    shown,
+)
 from kerasmgpu.finders.learning_rate_choice import has_diverged, smooth
 from kerasmgpu.job import workers
 
@@ -82,6 +86,10 @@ def run(
     _keras.install()
     _require_trainable(model)
     steps = len(test.rates)
+    given = data.element_spec if isinstance(data, tf.data.Dataset) else data
+    if isinstance(given, (tuple, dict, np.ndarray, tf.Tensor, tf.TensorSpec)):
+        _, y, _ = keras.utils.unpack_x_y_sample_weight(given)
+        targets.require(model, y, "data")
     with _restored(model), settable_rate(model) as test.set_rate:
         model.fit(
             _endless(data, steps, global_batch_size, seed),
@@ -96,6 +104,11 @@ def run(
 
 def _require_trainable(model: keras.Model) -> None:
     """Builds the optimizer; raises if the model can't be restored."""
+    if not isinstance(model, keras.Model):
+        raise InputError(
+            "find_learning_rate takes the model, then the data. Received: "
+            f"model={shown(model)}"
+        )
     if not model.compiled or model.optimizer is None or not model.built:
         raise InputError(
             "find_learning_rate trains a model with an optimizer, and restores "
@@ -160,7 +173,7 @@ def _endless(
     if len(counts) != 1 or 0 in counts:
         raise InputError(
             "data must be arrays with the same number of rows, at least 1, a "
-            f"tf.data.Dataset or a PyDataset. Received: {type(data).__name__}"
+            f"tf.data.Dataset or a PyDataset. Received: {shown(data)}"
         )
     (rows,) = counts
     dataset = tf.data.Dataset.from_tensor_slices(nest).shuffle(rows, seed=seed)

@@ -11,7 +11,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+)
 from kerasmgpu.job import launchers, slurm
 from kerasmgpu.job.addresses import split_address
 
@@ -166,6 +169,7 @@ def _from_launcher(environ: Mapping[str, str]) -> Worker | None:
     return Worker((), rank, meeting)
 
 
+@checked_arguments
 def is_first_worker() -> bool:
     """Whether this is the worker of its job that writes files and prints.
 

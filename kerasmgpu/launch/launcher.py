@@ -58,7 +58,8 @@ def launch(
         else:
             connected = connect(settings, recorder, terminal.say)
             if connected is None:
-                number = recorder.received[0]
+                number = recorder.received.pop(0)
+                recorder.received.clear()
                 return Ending(status=128 + number, signal=number)
             channel = connected
         workers = Workers(terminal, settings.worker_log_dir)
@@ -67,6 +68,8 @@ def launch(
         ).run()
         if controller:
             controller.close()
+        if ending.signal is not None:
+            recorder.received.clear()  # The launcher ends anyway.
         return ending
 
 

@@ -257,6 +257,7 @@ class Member:
             if signal.SIGINT in self._recorder.received:
                 break
             self._workers.wait(_TICK_SECONDS)
+        self._recorder.received.clear()  # The launcher ends anyway.
         return Ending(status=1)
 
 

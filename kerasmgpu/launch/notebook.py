@@ -7,7 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+)
 from kerasmgpu.job.cluster import from_environment
 from kerasmgpu.launch import function_call, settings
 from kerasmgpu.launch.launcher import launch
@@ -45,6 +48,7 @@ class WorkerError(RuntimeError):
         return [f"{type(self).__name__}: {self}"]
 
 
+@checked_arguments
 def notebook_launch(
     function: Callable[..., Any],
     args: Sequence[Any] = (),

@@ -15,7 +15,13 @@ from kerasmgpu.engine import context, entered
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
 from kerasmgpu.engine.xla_cache import checked
-from kerasmgpu.errors import InputError, checked_choice, checked_integer
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_choice,
+    checked_integer,
+    shown,
+)
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
@@ -102,6 +108,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
     ```
     """
 
+    @checked_arguments
     def __init__(
         self,
         devices: Sequence[str] | None = None,
@@ -119,6 +126,14 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         context.quiet_collectives()
         _warn_of_a_job_without_this()
         devices = _chosen(devices=devices)
+        if cross_device_ops is not None and not isinstance(
+            cross_device_ops, tf.distribute.CrossDeviceOps
+        ):
+            raise InputError(
+                "cross_device_ops is a tf.distribute.CrossDeviceOps; "
+                "kerasmgpu.strategy(all_reduce=…) takes names. Received: "
+                f"cross_device_ops={shown(cross_device_ops)}"
+            )
         if cross_device_ops is None:
             cross_device_ops = _cross_device_ops("auto", 1, devices)
         # Skips TensorFlow's constructor, which would make another `extended`.
@@ -183,6 +198,7 @@ class MultiWorkerMirroredStrategy(
     ```
     """
 
+    @checked_arguments
     def __init__(
         self,
         cluster_resolver: (
@@ -259,6 +275,7 @@ class MultiWorkerMirroredStrategy(
             )
 
 
+@checked_arguments
 def strategy(
     num_replicas: int | None = None,
     devices: Sequence[str] | None = None,
@@ -581,6 +598,11 @@ def _worker(
     resolver: tf.distribute.cluster_resolver.ClusterResolver,
 ) -> cluster.Worker | None:
     """Returns the worker that a resolver describes; `None` if it is alone."""
+    if not isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver):
+        raise InputError(
+            "cluster_resolver is a tf.distribute.cluster_resolver."
+            f"ClusterResolver. Received: cluster_resolver={shown(resolver)}"
+        )
     spec = resolver.cluster_spec().as_dict()
     if not spec:
         return None

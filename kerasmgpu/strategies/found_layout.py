@@ -7,7 +7,12 @@ from typing import Any, TypeAlias
 
 import keras
 
-from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_integer,
+    shown,
+)
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
@@ -88,6 +93,7 @@ class FoundLayout:
         return "\n".join(lines)
 
 
+@checked_arguments
 def find_layout(
     model: keras.Model,
     batch: Any,
@@ -141,7 +147,7 @@ def find_layout(
     ):
         raise InputError(
             "start is a keras.distribution.LayoutMap. Received: "
-            f"start={start!r}; FoundLayout.layout_map makes one."
+            f"start={shown(start)}; FoundLayout.layout_map makes one."
         )
     program, rows = prepared_step(model, batch)
     variables = DivisibleVariables(model)
@@ -250,6 +256,8 @@ def _slowness(
     """Returns, for each axis, what a byte counts against the fastest link's."""
     if links is None:
         return dict.fromkeys(axes, 1.0)
+    if isinstance(links, str) or not isinstance(links, Sequence):
+        links = [links]
     rates = [isinstance(rate, (int, float)) and rate > 0 for rate in links]
     if len(links) != len(axes) or not all(rates):
         raise InputError(

@@ -21,7 +21,10 @@ from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.private_names import tape
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+)
 from kerasmgpu.partitioner.runtime.function import (
     Partitioned,
     as_tensor,
@@ -55,6 +58,7 @@ def partition(
 ) -> Callable[[_Function], _Function]: ...
 
 
+@checked_arguments
 def partition(
     fn: Callable[..., Any] | None = None,
     *,
@@ -143,6 +147,7 @@ def partition(
     return PartitionedFunction(fn, make, contextlib.nullcontext)
 
 
+@checked_arguments
 def make_parallel(
     fn: Callable[..., Any],
     num_replicas: int | None = None,

@@ -7,8 +7,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasmgpu._keras import targets
 from kerasmgpu.callbacks.throughput import median_speed
-from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    checked_integer,
+    shown,
+)
 
 _EPOCHS = 3
 
@@ -44,6 +50,7 @@ class InputSpeed:
         )
 
 
+@checked_arguments
 def compare_input(
     model: keras.Model, dataset: tf.data.Dataset, steps: int = 50
 ) -> InputSpeed:
@@ -82,6 +89,11 @@ def compare_input(
     ```
     """
     steps = checked_integer(steps, "steps", 1)
+    if not isinstance(model, keras.Model) or not model.compiled:
+        raise InputError(
+            "compare_input trains a compiled keras.Model. Received: "
+            f"model={shown(model)}"
+        )
     if not isinstance(dataset, tf.data.Dataset):
         raise InputError(
             "compare_input reads a tf.data.Dataset of batches. Received: "
@@ -92,6 +104,8 @@ def compare_input(
         raise InputError(
             "compare_input reads batches. Received: a dataset without a batch"
         )
+    _, y, _ = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
+    targets.require(model, y, "dataset")
     if not model.built:
         raise InputError(
             "compare_input restores the model's variables at its end. Received: "

@@ -5,10 +5,14 @@ from typing import Any
 
 import keras
 
-from kerasmgpu._keras import iterators
+from kerasmgpu._keras import iterators, targets
 from kerasmgpu._keras.layer_costs import LayerCost, layer_costs
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import (
+    InputError,
+    checked_arguments,
+    shown,
+)
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.program import Program
 
@@ -98,6 +102,7 @@ class LayoutReport:
         return "\n".join([head, *table])
 
 
+@checked_arguments
 def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
     """Counts what a layout makes each device hold and send, before training.
 
@@ -144,7 +149,7 @@ def checked_model(model: keras.Model, name: str) -> None:
     """Raises an `InputError` of `name()` if a step can't be planned."""
     if not isinstance(model, keras.Model):
         raise InputError(
-            f"{name} is for a compiled keras.Model. Received: {model!r}"
+            f"{name} is for a compiled keras.Model. Received: {shown(model)}"
         )
     if not is_ours(model.distribute_strategy):
         raise InputError(
@@ -168,11 +173,12 @@ def prepared_step(model: keras.Model, batch: Any) -> tuple[Program, int]:
     """
     given = keras.utils.unpack_x_y_sample_weight(batch)
     leaves = keras.tree.flatten(given[0])
-    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
+    if not leaves or not all(getattr(leaf, "shape", None) for leaf in leaves):
         raise InputError(
             "A batch is an array, or a tuple of arrays x, y and sample_weight. "
-            f"Received: {batch!r}"
+            f"Received: {shown(batch)}"
         )
+    targets.require(model, given[1], "a batch")
     rows = leaves[0].shape[0]
     feed = iterators.feed_of(model, given, rows)
     model.make_train_function()

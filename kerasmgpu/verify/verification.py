@@ -12,6 +12,7 @@ import numpy as np
 from kerasmgpu.commands import references, reports
 from kerasmgpu.errors import (
     InputError,
+    checked_arguments,
     checked_counts,
     checked_integer,
     checked_number,
@@ -22,6 +23,7 @@ from kerasmgpu.verify.outcome import save_arrays
 from kerasmgpu.verify.runs import Runs, compare_all
 
 
+@checked_arguments
 def verify(
     build: Callable[[], Any] | str,
     data: (

@@ -187,3 +187,28 @@ def test_a_file_of_the_version_before_is_read(tmp_path):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(InputError, match="a former version wrote it"):
         checkpoint_reports.convert(str(path), str(tmp_path / "n.weights.h5"))
+
+
+def test_convert_says_what_it_wrote(run, tmp_path, capsys):
+    for name, kind in (
+        ("a.npz", "a checkpoint"),
+        ("a.weights.h5", "Keras's weights"),
+        ("folder", "a sharded checkpoint"),
+    ):
+        checkpoint_reports.convert(str(run / "run"), str(tmp_path / name))
+        said = capsys.readouterr().out
+        assert said.startswith(f"wrote {tmp_path / name}: {kind}, ")
+        assert "bytes, of " in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.h5", "x.ckpt"])
+def test_an_unknown_suffix_is_refused(run, tmp_path, name):
+    with pytest.raises(InputError, match="must end in .npz, .weights.h5"):
+        checkpoint_reports.convert(str(run / "run"), str(tmp_path / name))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_scalar_has_no_axes(run, capsys):
+    checkpoint_reports.show(str(run / "run"))
+    lines = capsys.readouterr().out.splitlines()
+    assert any("iteration" in line and "()" in line for line in lines)

@@ -94,6 +94,11 @@ def _functions(reference, message):
 CASES = (
     # The console command.
     Case("autoencode", "expected autoencoder"),
+    Case("frobnicate", "Received: frobnicate; kerasmgpu --help lists"),
+    Case("autoencoder --epochs=1 --epochs=2", "--epochs is given 2 times"),
+    Case(
+        f"{_LAUNCH} --num_workers=3 -- true", "--num_workers is given 2 times"
+    ),
     Case("--frobnicate", "Received: --frobnicate"),
     Case("ünïcode", "Received: ünïcode"),
     # Flags of all recipes, told by abseil's parser.
@@ -252,10 +257,13 @@ CASES = (
     Case("checkpoint", "show CHECKPOINT, verify CHECKPOINT or convert SOURCE"),
     Case("checkpoint show a b", "is expected. Received: show a b"),
     Case("checkpoint repair folder", "is expected. Received: repair folder"),
-    Case("checkpoint show empty", "empty is damaged: File is no", {}, True),
-    Case(
-        "checkpoint convert binary new.keras", "binary is damaged: ", {}, True
-    ),
+    Case("checkpoint show empty", "empty is damaged: File is no"),
+    Case("checkpoint show missing", "no such file or folder. Received: miss"),
+    Case("checkpoint verify folder", "directory of a run that has some"),
+    Case("checkpoint convert missing new", "no such file or folder. Received"),
+    Case("checkpoint convert binary new.keras", "binary is damaged: "),
+    Case("checkpoint convert binary new.pt", "must end in .npz, .weights.h5"),
+    Case("checkpoint convert binary missing/a.npz", "a folder that exists"),
     Case("compile", "give one function"),
     Case("compile missing.py:build", "give the folder for the programs"),
     Case("compile missing.py:build --output=new", "no such file: missing.py"),

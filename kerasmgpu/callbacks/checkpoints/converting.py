@@ -25,6 +25,8 @@ from kerasmgpu.errors import InputError
 _WEIGHTS = "model.weights.h5"
 """The weights in a `.keras` file, which is a zip archive."""
 
+_SUFFIXES = (".npz", ".weights.h5", ".keras")
+
 _OF_FILES = ("format", "version", "dtypes", "pieces", "sha256s")
 """Entries of a manifest that each file has anew."""
 
@@ -37,18 +39,28 @@ def convert(
     Args:
         source: Path of a checkpoint, or of a `.keras` or `.weights.h5` file.
         target: Path of the new file or folder: `.npz`, `.weights.h5`, `.keras`,
-            or a folder of a sharded checkpoint.
+            or, without a suffix, a folder of a sharded checkpoint.
         like: Path of what has the rest: for a `.keras` file another one of the
             same model, and for the weights of a Keras file a checkpoint.
 
     Raises:
-        InputError: If the files are of different models, or `like` is missing.
+        InputError: If the files are of different models, `like` is missing, or
+            `target` is there, has another suffix or no parent folder.
         DamagedFileError: If the checkpoint is damaged.
         OSError: If a file can't be read or written.
     """
     if target.exists():
         raise InputError(
             f"the target must be new. Received: {target}, which exists"
+        )
+    if not target.name.endswith(_SUFFIXES) and target.suffix:
+        raise InputError(
+            f"the target's name must end in {', '.join(_SUFFIXES)}, or have no "
+            f"suffix, for a folder. Received: {target}"
+        )
+    if not target.absolute().parent.is_dir():
+        raise InputError(
+            f"the target must be in a folder that exists. Received: {target}"
         )
     if _is_of_keras(source):
         if _is_of_keras(target) or like is None or _is_of_keras(like):

@@ -76,6 +76,12 @@ class Folder:
                     found[path] = (int(match[1]), int(match[2]), path)
         return sorted(found, key=found.__getitem__)
 
+    def before(self, name: str) -> str | None:
+        """Returns the name of the checkpoint before one, or `None`."""
+        names = [path.name for path in self.files()]
+        place = names.index(name) if name in names else 0
+        return names[place - 1] if place else None
+
     def put_aside(self, names: Iterable[str]) -> None:
         """Renames damaged checkpoints, so that later runs skip them."""
         for name in names:

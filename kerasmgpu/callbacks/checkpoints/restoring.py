@@ -8,6 +8,7 @@ a worker's own state and one variable.
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import pathlib
@@ -53,27 +54,75 @@ class Found:
         content = plain_data.decode(self.manifest["progress"], self.extra)
         return snapshot.Progress(**content)
 
-    def restore_variables(self, model: keras.Model) -> None:
+    def restore_variables(self, model: keras.Model) -> list[str]:
         """Assigns the variables to a model, one by one; collective.
+
+        Returns:
+            List of the paths of layers' variables with NaN, or trained ones
+            with infinity, as far as this worker reads them.
 
         Raises:
             InputError: If the checkpoint is of another model.
         """
         strategy = model.distribute_strategy
+        variables = self.manifest["variables"]
+        not_finite: dict[str, None] = {}
+        trained = {i for one in self.manifest["optimizers"] for i in one or ()}
         with contextlib.ExitStack() as stack:
             stored = self.path and stack.enter_context(Stored(self.path))
 
             def array(index: int) -> Any:
+                if variables[index]["kind"] != "layer":
+                    return read(index)
+                # A mask's infinity is no error, a weight's is.
+                check = np.isnan if index not in trained else _is_not_finite
+                note = functools.partial(
+                    not_finite.setdefault, variables[index]["path"]
+                )
+                return _Checked(read(index), check, note)
+
+            def read(index: int) -> Any:
                 if stored and (stored.is_sharded or is_alone):
                     return stored.array(index)
                 own = stored and stored.array(index)[...]
-                shape = self.manifest["variables"][index]["shape"]
+                shape = variables[index]["shape"]
                 dtype = file_format.dtype(self.manifest["dtypes"][index])
                 return workers.broadcast_array(strategy, own, dtype, shape)
 
             is_alone = workers.count(strategy) == 1
             is_first = workers.is_first(strategy)
             training_state.restore(model, self.manifest, array, is_first)
+        return list(not_finite)
+
+
+class _Checked:
+    """An array, parts of which are checked when they are read.
+
+    Args:
+        array: NumPy array, or a `stored.StoredArray`.
+        check: Function of an array that returns which of its elements to note.
+        note: Function without arguments, called if there are any.
+    """
+
+    def __init__(
+        self,
+        array: Any,
+        check: Callable[[np.ndarray], np.ndarray],
+        note: Callable[[], Any],
+    ) -> None:
+        self.shape, self.dtype = array.shape, array.dtype
+        self._array, self._check, self._note = array, check, note
+
+    def __getitem__(self, box: Any) -> np.ndarray:
+        part = self._array[box]
+        # "V" are the types of ml_dtypes, such as bfloat16.
+        if part.dtype.kind in "fcV" and self._check(part).any():
+            self._note()
+        return part
+
+
+def _is_not_finite(array: np.ndarray) -> np.ndarray:
+    return ~np.isfinite(array)
 
 
 class Resumption:

@@ -9,6 +9,7 @@
 | position in the data               | batch counts; `_keras/fit.py` skips    |
 | other callbacks, with the history  | `callback_states.py`                   |
 | whether XLA was found to be faster | `_keras/xla_choice.py`                 |
+| settings, only to be compared      | `_keras/run_settings.py`               |
 """
 
 import dataclasses
@@ -42,6 +43,7 @@ class Progress:
     best_file: str | None
     steps_per_epoch: int | None = None
     uses_xla: bool | None = None
+    settings: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass

@@ -177,6 +177,41 @@ class Partitioned:
         in_shares: tuple[bool, ...] | None,
         first_batch: Sequence[Sequence[int | None]] | None,
     ) -> Program:
+        def in_more_parts(micro_batches: int) -> Program:
+            self.micro_batches = max(micro_batches, self.micro_batches)
+            return self.program(specification, in_shares, first_batch)
+
+        if first_batch is not None:
+            first_batch = self._replicas.of_first_worker(first_batch)
+
+        def planned(trace: Trace) -> Program:
+            return Program(
+                trace,
+                self._replicas.split(self.micro_batches),
+                in_shares,
+                self._jit_compile,
+                self._compute_time,
+                first_batch,
+                in_more_parts if self._repeats else None,
+                log=report.log,
+                before_compiling=self._before_compiling,
+            )
+
+        with without_garbage_collection():
+            made = planned(self._trace(specification))
+            names = self._recompute(made) if self._recompute else ()
+            return planned(made.trace.running_again(names)) if names else made
+
+    def trace_alone(self, specification: Any) -> None:
+        """Traces the function for some types, and keeps nothing of it.
+
+        A program for several shapes has sizes that aren't known, so that the
+        function didn't see in the trace what doesn't fit. Here it raises.
+        """
+        with without_garbage_collection():
+            self._trace(specification)
+
+    def _trace(self, specification: Any) -> Trace:
         leaves = tf.nest.flatten(specification)
         given = [isinstance(leaf, tf.TypeSpec) for leaf in leaves]
 
@@ -195,30 +230,7 @@ class Partitioned:
                 return tf.nest.map_structure(_read, outputs)
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
-        if first_batch is not None:
-            first_batch = self._replicas.of_first_worker(first_batch)
-
-        def in_more_parts(micro_batches: int) -> Program:
-            self.micro_batches = max(micro_batches, self.micro_batches)
-            return self.program(specification, in_shares, first_batch)
-
-        def planned(trace: Trace) -> Program:
-            return Program(
-                trace,
-                self._replicas.split(self.micro_batches),
-                in_shares,
-                self._jit_compile,
-                self._compute_time,
-                first_batch,
-                in_more_parts if self._repeats else None,
-                log=report.log,
-                before_compiling=self._before_compiling,
-            )
-
-        with without_garbage_collection():
-            made = planned(Trace(on_one_device, types, self._name))
-            names = self._recompute(made) if self._recompute else ()
-            return planned(made.trace.running_again(names)) if names else made
+        return Trace(on_one_device, types, self._name)
 
 
 class Shares:
