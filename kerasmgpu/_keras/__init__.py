@@ -21,6 +21,7 @@ from kerasmgpu._keras import (  # noqa: F401
     loops,
     normalization,
     outside_steps,
+    progress_bar,
     recomputed,
     steps,
     stored_weights,
