@@ -43,7 +43,7 @@ class TimedCallbacks(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         clock = self._clock
         if clock.kind in BETWEEN_STEPS and not self._have_batch_hooks:
-            return super().__iter__()
+            return list.__iter__(self)
         # Keras calls some hooks in threads, beside the steps.
         if threading.get_ident() != clock.thread:
             return super().__iter__()

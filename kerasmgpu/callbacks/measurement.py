@@ -206,8 +206,8 @@ class Measurement(step_hooks.StepHook):
             )
             self._timed = self.probe.timed(iterator)
         traces = self.probe.traces
-        self.clock.switch(fit_clock.STEPS)
         start = time.perf_counter()
+        self.clock.switch(fit_clock.STEPS, start)
         try:
             logs = run(self._timed)
         except (StopIteration, tf.errors.OutOfRangeError):
@@ -218,7 +218,7 @@ class Measurement(step_hooks.StepHook):
             raise
         end = time.perf_counter()
         # Until the next execution, Keras reads this one's logs.
-        self.clock.switch(fit_clock.COMPUTATION)
+        self.clock.switch(fit_clock.COMPUTATION, end)
         self.stopwatch.add(
             start,
             end,

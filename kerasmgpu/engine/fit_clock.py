@@ -41,9 +41,14 @@ class FitClock:
         self.kind, self._since = INPUT, time.perf_counter()
         self._seconds: dict[str, float] = collections.defaultdict(float)
 
-    def switch(self, kind: str) -> str:
-        """Begins a kind of work; returns the one that it ends."""
-        now = time.perf_counter()
+    def switch(self, kind: str, now: float | None = None) -> str:
+        """Begins a kind of work; returns the one that it ends.
+
+        Args:
+            now: Float, `time.perf_counter()`, if the caller knows it.
+        """
+        if now is None:
+            now = time.perf_counter()
         self._seconds[self.kind] += now - self._since
         before, self.kind, self._since = self.kind, kind, now
         return before
