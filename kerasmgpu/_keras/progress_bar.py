@@ -6,6 +6,7 @@ format of its own. `Progbar.update` (Keras 3.10 to 3.15) divides it by a count
 of 1 and formats the result; another version would show its decimals.
 """
 
+import math
 from typing import Any
 
 from keras.callbacks import ProgbarLogger
@@ -46,6 +47,8 @@ def _on_epoch_end(
     shown = {}
     for name, value in (logs or {}).items():
         if name in _SHORT:
+            if math.isnan(value):  # All steps were traced.
+                continue
             name, form = _SHORT[name]
             value = _Formatted(value, form.format(float(value)))
         shown[name] = value

@@ -47,7 +47,9 @@ def test_something_is_seen_of_every_fit(capsys, verbose, lines):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     capsys.readouterr()
-    model.fit(X, X[:, :1], epochs=2, verbose=verbose, callbacks=made)
+    model.fit(
+        X, X[:, :1], batch_size=8, epochs=2, verbose=verbose, callbacks=made
+    )
     found = capsys.readouterr().out
     assert found.count("examples/s,") == lines
     assert found.count("- examples/s: ") == 2 - lines
@@ -88,7 +90,7 @@ def test_a_callback_takes_the_place(tmp_path):
     made = callbacks.default(checkpoint=own, not_finite=stop)
     assert made[-1] is own
     assert stop in made
-    assert len(made) == 4
+    assert len(made) == 5
 
 
 def test_callbacks_of_the_user_see_the_speed_and_are_recorded(tmp_path):
