@@ -480,6 +480,20 @@ FAULTS = {
         "self._executions.append(Execution(start, end, steps, False))",
         "tests/callbacks",
     ),
+    "hooks_are_computation": Fault(
+        "the time of callbacks between steps counts as computation",
+        "_keras/timed_callbacks.py",
+        "if clock.kind in BETWEEN_STEPS and not self._have_batch_hooks:",
+        "if clock.kind in BETWEEN_STEPS:",
+        "tests/callbacks",
+    ),
+    "cut_figures": Fault(
+        "figures of a table are broken between words",
+        "commands/fitted_table.py",
+        "Cell(text, is_figure=column.is_right)",
+        "Cell(text, is_figure=False)",
+        "tests/commands",
+    ),
     "backlog": Fault(
         "the pace counts an execution that traced",
         "callbacks/stopwatch.py",

@@ -19,6 +19,7 @@ from kerasmgpu._keras import (  # noqa: F401
     loops,
     normalization,
     outside_steps,
+    progress_bar,
     recomputed,
     steps,
     stored_weights,

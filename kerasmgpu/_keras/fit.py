@@ -21,8 +21,8 @@ from keras.src.trainers.data_adapters.generator_data_adapter import (
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from kerasmgpu._keras import build
-from kerasmgpu.engine import pipelines
+from kerasmgpu._keras import build, timed_callbacks
+from kerasmgpu.engine import fit_clock, pipelines
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 
@@ -45,13 +45,14 @@ def innermost() -> "Fit | None":
 @contextlib.contextmanager
 def running(model: keras.Model, num_epochs: int) -> Iterator["Fit"]:
     """Yields the `Fit` of a running `fit`; ends it on exceptions, too."""
-    fit = Fit(model, num_epochs)
-    _thread.fits.append(fit)
-    try:
-        yield fit
-    finally:
-        _thread.fits.remove(fit)
-        fit.left()
+    with fit_clock.started() as clock:
+        fit = Fit(model, num_epochs, clock)
+        _thread.fits.append(fit)
+        try:
+            yield fit
+        finally:
+            _thread.fits.remove(fit)
+            fit.left()
 
 
 class EpochWatcher:
@@ -59,6 +60,9 @@ class EpochWatcher:
 
     Every hook gets the running `Fit`.
     """
+
+    saves_checkpoints = True
+    """Whether the time of its hooks is that of checkpoints."""
 
     def on_fit_ready(self, fit: "Fit") -> None:
         """Called after all callbacks' `on_train_begin`."""
@@ -87,12 +91,15 @@ class Fit:
 
     `num_epochs` is the argument `epochs`; `epoch` counts from 0; `step` is the
     number of steps done in the epoch when `after_step` is called; `logs` are
-    those of the last completed epoch.
+    those of the last completed epoch; `clock` tells what the time went to.
     """
 
-    def __init__(self, model: keras.Model, num_epochs: int) -> None:
+    def __init__(
+        self, model: keras.Model, num_epochs: int, clock: fit_clock.FitClock
+    ) -> None:
         self.model = model
         self.num_epochs = num_epochs
+        self.clock = clock
         self.iterator: Any = None
         self.callback_list: Any = None
         self.watcher: Any = None
@@ -116,6 +123,8 @@ class Fit:
 
     def left(self) -> None:
         """Stops watching; called when `fit` returns or raises."""
+        if self.callback_list is not None:
+            timed_callbacks.end(self.callback_list)
         if self.watcher is None:
             return
         # The user may pass the same `CallbackList` to another `fit`.
@@ -171,11 +180,12 @@ class Fit:
     def build(self) -> None:
         """Creates the variables to be restored, as the first step would."""
         strategy = self.model._distribute_strategy
-        if is_ours(strategy):
-            self.model.train_function.prepare(self.iterator.feed)
-        elif strategy is None:
-            data = self.iterator._distributed_dataset
-            build.build_as_first_step(self.model, data.element_spec)
+        with self.clock.within(fit_clock.TRACING):
+            if is_ours(strategy):
+                self.model.train_function.prepare(self.iterator.feed)
+            elif strategy is None:
+                data = self.iterator._distributed_dataset
+                build.build_as_first_step(self.model, data.element_spec)
 
     def wait_for_callbacks(self) -> None:
         """Waits for the hooks that Keras runs in background threads."""
@@ -280,6 +290,8 @@ class Fit:
 
 class _Last(keras.callbacks.Callback):
     """The last callback of a watched `fit`: calls the watcher's hooks."""
+
+    saves_checkpoints = True
 
     def __init__(self, fit: Fit) -> None:
         super().__init__()

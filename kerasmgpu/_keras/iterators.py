@@ -25,7 +25,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as trainer_module
 
 from kerasmgpu._keras import fit, unread_logs
-from kerasmgpu.engine import freed_iterators, pipelines
+from kerasmgpu.engine import fit_clock, freed_iterators, pipelines
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.engine.seams import replaces
@@ -101,12 +101,17 @@ class EpochSteps(trainer_module.TFEpochIterator):
         if self._is_ours:  # A collective: every worker must call it.
             unread_logs.look_again()
         self.steps_asked = self.steps_done = 0
+        running = fit.innermost()
+        if running is not None and running.iterator is self:
+            running.clock.switch(fit_clock.INPUT)
         watched = self._watched()
         if watched is None:
             return super().__iter__()
-        watched.watcher.before_epoch(watched)
+        with watched.clock.within(fit_clock.CHECKPOINTS):
+            watched.watcher.before_epoch(watched)
         steps = super().__iter__()
-        watched.watcher.at_epoch_start(watched)
+        with watched.clock.within(fit_clock.CHECKPOINTS):
+            watched.watcher.at_epoch_start(watched)
         return steps
 
     def __next__(self) -> Any:
@@ -118,7 +123,9 @@ class EpochSteps(trainer_module.TFEpochIterator):
         unread_logs.comes_next(item[-1])
         watched = self._watched()
         if watched is not None:
+            before = watched.clock.switch(fit_clock.CHECKPOINTS)
             watched.advance(item[0])
+            watched.clock.switch(before)
         return item
 
     def _watched(self) -> fit.Fit | None:

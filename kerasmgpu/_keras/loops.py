@@ -10,8 +10,9 @@ exceptions too:
 3. `step_hooks.scope`: hooks that callbacks add around the training step.
 4. `unread_logs.loop`: a new record of whether callbacks read batch logs.
 
-`on_train_begin` looks for callbacks that read batch logs, runs all callbacks in
-the strategy's scope, then calls the watcher's `on_fit_ready`.
+`on_train_begin` looks for callbacks that read batch logs, times the callbacks
+from then on if one shows it, runs all callbacks in the strategy's scope, then
+calls the watcher's `on_fit_ready`.
 """
 
 import contextlib
@@ -22,9 +23,16 @@ from typing import Any
 import keras
 from keras.src.callbacks.callback_list import CallbackList
 
-from kerasmgpu._keras import scope, step_hooks, unread_logs, writers
+from kerasmgpu._keras import (
+    scope,
+    step_hooks,
+    timed_callbacks,
+    unread_logs,
+    writers,
+)
 from kerasmgpu._keras.fit import EpochWatcher, innermost, running
 from kerasmgpu._keras.versions import TensorFlowTrainer, Trainer
+from kerasmgpu.engine import fit_clock
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.errors import InputError
@@ -58,7 +66,12 @@ def _run(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @seam(TensorFlowTrainer, "evaluate")
 def _evaluate(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
-    with scope.of_model(self):
+    # Within a callback, the time is the callback's.
+    is_validation = kwargs.get("_use_cached_eval_dataset", False)
+    with contextlib.ExitStack() as stack:
+        if is_validation:
+            stack.enter_context(fit_clock.within(fit_clock.VALIDATION))
+        stack.enter_context(scope.of_model(self))
         return _evaluated(original, self, *args, **kwargs)
 
 
@@ -129,9 +142,12 @@ def _on_train_begin(
             scope.warn_if_forgotten(fit.model)
             fit.callback_list = self
             fit.watcher = _watcher(self.callbacks)
+            timed_callbacks.begin(self, fit.clock)
+            fit.clock.switch(fit_clock.OTHER)
         original(self, logs)
         if fit is not None and is_first and fit.watcher is not None:
-            fit.ready()
+            with fit.clock.within(fit_clock.CHECKPOINTS):
+                fit.ready()
 
 
 @seam(CallbackList, "on_test_begin")
@@ -148,6 +164,9 @@ def _metrics_or_logs(
     original: Original, self: Any, logs: dict[str, Any] | None
 ) -> Any:
     fit = innermost()
+    if fit is not None and fit.clock.kind in fit_clock.BETWEEN_STEPS:
+        # A callback ended the epoch before its last step.
+        fit.clock.switch(fit_clock.OTHER)
     if not logs and fit is not None and fit.model is self and fit.skipped:
         # All steps of the epoch were skipped, which shows only here if the
         # length of the data is unknown. The restored metrics are the epoch's.

@@ -27,7 +27,7 @@ from kerasmgpu._keras import (
 )
 from kerasmgpu._keras.steered import Steered
 from kerasmgpu._keras.versions import TensorFlowTrainer
-from kerasmgpu.engine import feeds
+from kerasmgpu.engine import feeds, fit_clock
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed, without_optionals
 from kerasmgpu.engine.joint_calls import joint_calls
@@ -47,7 +47,8 @@ def _maybe_symbolic_build(
     """Skips our models: tracing their first step creates the variables."""
     scope.check(self)
     if not is_ours(self._distribute_strategy):
-        original(self, iterator, data_batch)
+        with fit_clock.within(fit_clock.TRACING):
+            original(self, iterator, data_batch)
 
 
 @seam(TensorFlowTrainer, "_make_function")

@@ -22,6 +22,7 @@ from kerasmgpu.errors import (
     checked_path,
     shown,
 )
+from kerasmgpu.job.cluster import is_first_worker
 
 Choice: TypeAlias = bool | Mapping[str, Any] | keras.callbacks.Callback
 """Whether to include a callback; or its arguments, or the callback itself."""
@@ -33,7 +34,7 @@ def default(
     *,
     extra: Sequence[keras.callbacks.Callback] = (),
     throughput: Choice = True,
-    progress: Choice = False,
+    progress: Choice | None = None,
     record: Choice = True,
     devices: Choice = True,
     monitors: Choice = True,
@@ -49,6 +50,8 @@ def default(
     `False` leaves it out, `True` takes it with its defaults, a dictionary sets
     its arguments, and another callback replaces it.
 
+    It prints one line, which says what the list has.
+
     In a job of several workers all of them pass the list. The first worker
     writes the record, the monitors and the checkpoints; each worker writes its
     devices and its hangs to a file of its own.
@@ -63,8 +66,8 @@ def default(
             that they add.
         throughput: `ThroughputLogger`, which adds the speed to the logs.
             Defaults to `True`.
-        progress: `Progress`, a line per epoch, for `fit(verbose=0)`. Defaults
-            to `False`.
+        progress: `Progress`, a line per epoch. Defaults to `None`: only where
+            Keras prints nothing, with `fit(verbose=0)`.
         record: `RunRecord`, in `run_dir`. Defaults to `True`.
         devices: `DeviceStats`, in `run_dir/devices.jsonl`. Defaults to `True`.
         monitors: `Monitors`, in `run_dir/tensorboard`. Defaults to `True`.
@@ -105,10 +108,13 @@ def default(
         return None if folder is None else {argument: folder / name}
 
     hangs = within("path", "hangs.txt") or {}
-    return [
+    of_progress: dict[str, Any] = {}
+    if progress is None:
+        progress, of_progress = True, {"with_keras": False}
+    made = [
         *_made("throughput", ThroughputLogger, throughput, {}),
         *extra,
-        *_made("progress", Progress, progress, {}),
+        *_made("progress", Progress, progress, of_progress),
         *_made("hang_watch", HangWatch, hang_watch, hangs),
         *_made("not_finite", NotFinite, not_finite, {}),
         *_made(
@@ -125,6 +131,22 @@ def default(
             within("directory", "checkpoints"),
         ),
     ]
+    if is_first_worker():
+        print(_told(made, folder), flush=True)
+    return made
+
+
+def _told(
+    made: Sequence[keras.callbacks.Callback], folder: pathlib.Path | None
+) -> str:
+    """Returns a line on the callbacks of a list."""
+    names = ", ".join(type(each).__name__ for each in made)
+    place = "without a folder, so nothing is written"
+    if folder is not None:
+        place = f"files in {folder}"
+        if any(isinstance(each, RunRecord) for each in made):
+            place += f", shown by kerasmgpu report {folder}"
+    return f"callbacks: {names}; {place}"
 
 
 def _made(

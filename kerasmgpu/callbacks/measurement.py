@@ -17,14 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu import _keras
-from kerasmgpu._keras import step_hooks
+from kerasmgpu._keras import fit, step_hooks
 from kerasmgpu.callbacks import stopwatch
 from kerasmgpu.callbacks.local_devices import local_devices, utilization
 from kerasmgpu.callbacks.timed_iterator import InputProbe
+from kerasmgpu.engine import fit_clock
+from kerasmgpu.engine.fit_clock import FitClock
 from kerasmgpu.job import workers
 
 _WINDOW_SECONDS = 5.0
 _LATEST_BATCHES = 8  # `latest` averages their rows and waits.
+_MOST_LETTERS = 50  # Of the name of another worker's callback.
 
 _probes: dict[int, InputProbe] = {}
 """Probes by the ids of their models: a new probe would need a new trace.
@@ -47,6 +50,7 @@ class Measurement(step_hooks.StepHook):
         num_replicas: Integer, replicas of all workers.
         num_workers: Integer, workers of the job.
         params: The argument.
+        clock: The `FitClock` of the `fit`.
         stopwatch: The `Stopwatch` of the epoch.
         probe: The `InputProbe` of the model.
         batches: List of `(rows, seconds)` per step of the last finished epoch:
@@ -56,6 +60,9 @@ class Measurement(step_hooks.StepHook):
         worker_step_seconds: List of each worker's mean seconds per step of
             the last finished epoch, up to its gradients and without waiting
             for other workers; empty for one worker.
+        spent: Dictionary from kinds of work (`engine.fit_clock`) to seconds,
+            which divides the executions of the last finished epoch; what it
+            leaves of them is computation.
         steps_end: Float, `time.perf_counter` when the steps of the last
             finished epoch were done.
         at_end: `contextlib.ExitStack`, closed when `fit` returns or raises.
@@ -80,8 +87,11 @@ class Measurement(step_hooks.StepHook):
         self.batches: list[tuple[int, float]] = []
         self.step_seconds = np.zeros(0)
         self.worker_step_seconds: list[float] = []
+        self.spent: dict[str, float] = {}
         self.steps_end = math.nan
         self.at_end = contextlib.ExitStack()
+        running = fit.innermost()
+        self.clock = FitClock() if running is None else running.clock
         self._model = model
         self._num_steps = params["steps"] or math.inf
         self._epoch: int | None = None
@@ -89,6 +99,9 @@ class Measurement(step_hooks.StepHook):
         self._iterator: Any = None
         self._timed: Any = None
         self._splits_batches = False
+        self._own_seconds = math.nan
+        self._of_callbacks: dict[str, float] = {}
+        self._awaited = ("", 0.0)
         self._compute_time = getattr(self.strategy, "compute_time", None)
         step_hooks.add(model, self)
 
@@ -121,7 +134,8 @@ class Measurement(step_hooks.StepHook):
         if self.stopwatch.finished:
             return
         start = time.perf_counter()
-        self.wait()
+        with self.clock.within(fit_clock.COMPUTATION):
+            self.wait()
         self.steps_end = time.perf_counter()
         self.stopwatch.finish(self.steps_end - start)
 
@@ -155,6 +169,7 @@ class Measurement(step_hooks.StepHook):
             self.step_seconds = self.stopwatch.step_seconds
             self._figures.update(utilization(self.strategy, self._figures))
             self._figures.update(comparison)
+            self._divide()
         return self._figures
 
     def latest(self) -> tuple[float, float, float] | None:
@@ -192,21 +207,55 @@ class Measurement(step_hooks.StepHook):
             self._timed = self.probe.timed(iterator)
         traces = self.probe.traces
         start = time.perf_counter()
+        self.clock.switch(fit_clock.STEPS, start)
         try:
             logs = run(self._timed)
         except (StopIteration, tf.errors.OutOfRangeError):
             # The end of a data set of unknown length.
+            self.clock.rename(fit_clock.INPUT)
+            self.clock.switch(fit_clock.OTHER)
             self.finish_steps()
             raise
+        end = time.perf_counter()
+        # Until the next execution, Keras reads this one's logs.
+        self.clock.switch(fit_clock.COMPUTATION, end)
         self.stopwatch.add(
             start,
-            time.perf_counter(),
+            end,
             steps=self._model.steps_per_execution,
             traced=self.probe.traces != traces,
         )
         if self.stopwatch.steps >= self._num_steps:
             self.finish_steps()
+            self.clock.switch(fit_clock.OTHER)
         return logs
+
+    def _divide(self) -> None:
+        """Sets `spent` to the parts of the executions that are no computation."""
+        watch = self.stopwatch
+        self.spent = {
+            fit_clock.TRACING: watch.tracing_seconds,
+            fit_clock.INPUT: watch.input_seconds,
+        }
+        if math.isfinite(self._own_seconds):
+            computed = self._own_seconds * len(self.batches)
+            together = max(0.0, watch.busy_seconds - computed)
+            kind, seconds = self._awaited
+            waited = min(together, seconds)
+            self.spent[kind] = waited
+            self.spent[fit_clock.COMMUNICATION] = together - waited
+
+    def _callbacks(self) -> tuple[float, str]:
+        """Returns the seconds of the epoch's callbacks, and the longest one."""
+        now = {
+            kind: seconds
+            for kind, seconds in self.clock.so_far().items()
+            if kind.startswith(fit_clock.CALLBACK)
+        }
+        before, self._of_callbacks = self._of_callbacks, now
+        spent = {kind: s - before.get(kind, 0.0) for kind, s in now.items()}
+        longest = max(spent, key=lambda kind: spent[kind], default="")
+        return sum(spent.values()), longest
 
     def _over_workers(self) -> dict[str, Any]:
         """Gathers the workers' rows and step times; returns their comparison.
@@ -218,8 +267,19 @@ class Measurement(step_hooks.StepHook):
         own_seconds = math.nan
         if batches and self._compute_time is not None:
             waited = sum(seconds for _, seconds in batches) / len(batches)
-            own_seconds = waited + self._compute_time.take()
-        table = workers.gather(self.strategy, [own_rows, own_seconds])
+            self._own_seconds = self._compute_time.take()
+            own_seconds = waited + self._own_seconds
+        seconds, kind = self._callbacks()
+        table = workers.gather(
+            self.strategy, [own_rows, own_seconds, seconds, *_letters(kind)]
+        )
+        # Others wait in their next step for a worker that runs callbacks.
+        longest = int(table[:, 2].argmax())
+        kind = "".join(map(chr, table[longest, 3:].astype(int))).rstrip()
+        self._awaited = (
+            f"{kind} on worker {longest}",
+            table[longest, 2] - seconds,
+        )
         if self._splits_batches:
             # Shares differ between workers; whole batches are the same on all.
             factor = table[:, 0].sum() / max(own_rows, 1)
@@ -284,6 +344,11 @@ def learning_rate(model: keras.Model) -> float | None:
         # Each step of accumulated gradients counts.
         rate = schedule(max(int(optimizer._iterations) - 1, 0))
     return None if rate is None else float(rate)
+
+
+def _letters(text: str) -> list[int]:
+    """Returns a text as numbers, which workers can gather."""
+    return [ord(letter) for letter in text[:_MOST_LETTERS].ljust(_MOST_LETTERS)]
 
 
 def _probe(model: keras.Model, strategy: tf.distribute.Strategy) -> InputProbe:

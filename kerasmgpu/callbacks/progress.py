@@ -1,7 +1,8 @@
-"""The `Progress` callback: a line per epoch with the speed of all replicas."""
+"""The `Progress` callback: a line per epoch with its logs and the speed."""
 
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -10,10 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 
 from kerasmgpu import replica_arithmetic
-from kerasmgpu._keras import xla_choice
+from kerasmgpu._keras import fit, xla_choice
 from kerasmgpu.callbacks import measurement
 from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.callbacks.throughput import rate_of_one_replica
@@ -22,21 +23,24 @@ from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
 _FEW_EPOCHS = 20  # Each of them gets a line.
+_SHOWN_ANYWAY = ("learning_rate", "lr")  # Logs of Keras's callbacks.
 _SECONDS_BETWEEN_LINES = 10.0  # If there are more epochs than these.
 
 
 class Progress(MeasuringCallback):
-    """Prints a line per epoch: speed, efficiency, wait for input, time left.
+    """Prints a line per epoch: loss, metrics, speed, wait for input, time left.
 
     ```
-    epoch 3/10: 12,345 examples/s (6,172 per replica, 93 % efficient),
-    2 % waiting for input, learning rate 0.001, 1:15 left
+    epoch 3/10: loss 0.3123, accuracy 0.8912, validation loss 0.3541,
+    validation accuracy 0.8764, 12,345 examples/s (6,172 per replica, 93 %
+    efficient), 2 % waiting for input, learning rate 0.001, 1:15 left
     ```
 
     In a terminal a line with a bar is updated twice a second while an epoch
     runs, unless Keras prints its own bar (`verbose=1`). A thread updates it;
     no step waits for it. In a file, a pipe or a notebook there is one plain
-    line per epoch. Where Keras prints a line per epoch, this one follows it.
+    line per epoch. Where Keras prints a line per epoch, this one follows it, without
+    the loss and the metrics.
     With several workers the first one prints. If there are more than 20 epochs,
     the first and the last get a line, and at most one every ten seconds does.
 
@@ -56,7 +60,10 @@ class Progress(MeasuringCallback):
             efficiency is printed.
         logs: Dictionary from names in Keras's logs to labels: figures that the
             line begins with, such as `{"val_loss": "validation loss"}`. Those
-            that an epoch lacks are left out. Defaults to `None`: none.
+            that an epoch lacks are left out. Defaults to `None`: all logs, if
+            Keras doesn't print them.
+        with_keras: Boolean, whether to print a line also where Keras prints
+            its own. Defaults to `True`.
 
     Raises:
         InputError: If `one_replica` can't be read, or is a run on several
@@ -75,12 +82,14 @@ class Progress(MeasuringCallback):
         self,
         one_replica: float | str | os.PathLike[str] | None = None,
         logs: Mapping[str, str] | None = None,
+        with_keras: bool = True,
     ) -> None:
         super().__init__()
+        self._with_keras = with_keras
         self._one_replica = None
         if one_replica is not None:
             self._one_replica = rate_of_one_replica(one_replica)
-        self._labels = dict(logs or {})
+        self._labels = None if logs is None else dict(logs)
         self._live: Live | None = None
         self._waiting: str | None = None
 
@@ -90,10 +99,10 @@ class Progress(MeasuringCallback):
         verbose = self.params.get("verbose")
         self._console = Console()
         self._keras_prints = bool(verbose)
-        self._num_steps: int | None = self.params["steps"]
-        self._epoch, self._begin = 0, time.perf_counter()
-        self._epoch_seconds: float | None = None
-        self._due = -math.inf
+        if self._keras_prints and not self._with_keras:
+            self._prints = False
+        self._epoch = 0
+        self._pace = _Pace(self.params["steps"])
         self._learning_rate = measurement.learning_rate(self.model)
         self.measurement.at_end.callback(self._close)
         if self._prints and self._console.is_terminal and verbose in (0, 2):
@@ -110,7 +119,7 @@ class Progress(MeasuringCallback):
     ) -> None:
         super().on_epoch_begin(epoch, logs)
         self._print_waiting()
-        self._epoch, self._begin = epoch, time.perf_counter()
+        self._epoch, self._pace.begin = epoch, time.perf_counter()
         self._learning_rate = measurement.learning_rate(self.model)
 
     def on_epoch_end(
@@ -119,33 +128,49 @@ class Progress(MeasuringCallback):
         shared, end = self.measurement, time.perf_counter()
         figures = shared.finish_epoch()
         self._learning_rate = measurement.learning_rate(self.model)
-        self._num_steps = len(shared.batches)
-        seconds = end - self._begin
-        if self._epoch_seconds is None and figures["steps_per_second"] > 0:
-            # The first epoch without compilation, but with its validation.
-            seconds = self._num_steps / figures["steps_per_second"]
-            seconds += end - shared.steps_end
-        self._epoch_seconds = seconds
-        epochs_left = self.params["epochs"] - epoch - 1
+        pace, epochs_left = self._pace, self.params["epochs"] - epoch - 1
+        pace.num_steps = pace.skipped() + len(shared.batches)
+        seconds: float | None = end - pace.begin
+        if pace.epoch_seconds is None:
+            # Without compilation, and with the steps before a resume.
+            rate, seconds = figures["steps_per_second"], None
+            if rate > 0:
+                seconds = pace.num_steps / rate + end - shared.steps_end
+        pace.epoch_seconds = seconds
         if not self._prints or not self._is_due(end, epochs_left):
             return
-        left = epochs_left * seconds or None
-        logs = {
-            label: float(logs[name])
-            for name, label in self._labels.items()
-            if logs and logs.get(name) is not None
-        }
-        text = self._text({**figures, "seconds_left": left}, logs)
+        left = None if seconds is None else epochs_left * seconds or None
+        shown = self._shown(logs or {}, figures)
+        text = self._text({**figures, "seconds_left": left}, shown)
         self._waiting = f"{self._title()}: {text}"
         if not self._keras_prints:
             self._print_waiting()
 
+    def _shown(
+        self, logs: Mapping[str, Any], figures: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Returns the logs that the line begins with, by their labels."""
+        labels = self._labels
+        if labels is None:
+            names = [] if self._keras_prints else logs
+            labels = {
+                name: re.sub("^val_", "validation ", name)
+                for name in names
+                if name not in figures and name not in _SHOWN_ANYWAY
+            }
+        return {
+            label: number
+            for name, label in labels.items()
+            for number in [_number(logs.get(name))]
+            if number is not None
+        }
+
     def _is_due(self, now: float, epochs_left: int) -> bool:
         """Whether an epoch gets a line; if so, sets the time of the next."""
         if self.params["epochs"] > _FEW_EPOCHS and epochs_left:
-            if now < self._due:
+            if now < self._pace.due:
                 return False
-        self._due = now + _SECONDS_BETWEEN_LINES
+        self._pace.due = now + _SECONDS_BETWEEN_LINES
         return True
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -174,30 +199,31 @@ class Progress(MeasuringCallback):
     def _view(self) -> Table:
         """Returns the line of the running epoch; rich's thread calls it."""
         # The last execution of an epoch may ask for more than there is.
-        done = self.measurement.stopwatch.steps
-        done = min(done, self._num_steps or done)
+        steps = self._pace.num_steps
+        done = self._pace.skipped() + self.measurement.stopwatch.steps
+        done = min(done, steps or done)
         latest = self.measurement.latest()
         figures: dict[str, Any] = {"examples_per_second": None}
         if latest is not None:
             rate, pace, share = latest
             figures = {"examples_per_second": rate, "input_wait_share": share}
-            if self._num_steps is not None:
-                left = self._seconds_left(pace, done, self._num_steps)
+            if steps is not None:
+                left = self._seconds_left(pace, done, steps)
                 figures["seconds_left"] = left
-        table = Table.grid(padding=(0, 1))
-        bar = ProgressBar(self._num_steps, done, width=20)
-        steps = f"{done}/{self._num_steps or '?'}"
-        table.add_row(self._title(), bar, f"{steps} {self._text(figures)}")
+        whole = Column(no_wrap=True)
+        table = Table.grid(whole, Column(no_wrap=True), "", padding=(0, 1))
+        bar = ProgressBar(steps, done, width=20)
+        text = f"{done}/{steps or '?'} {self._text(figures)}"
+        table.add_row(self._title(), bar, text)
         return table
 
     def _seconds_left(self, pace: float, done: int, steps: int) -> float:
         epochs_left = self.params["epochs"] - self._epoch - 1
-        if self._epoch_seconds is None:
+        seconds = self._pace.epoch_seconds
+        if seconds is None:
             return pace * (steps * (1 + epochs_left) - done)
-        this = self._begin + self._epoch_seconds - time.perf_counter()
-        return (
-            max(this, pace * (steps - done)) + epochs_left * self._epoch_seconds
-        )
+        this = self._pace.begin + seconds - time.perf_counter()
+        return max(this, pace * (steps - done)) + epochs_left * seconds
 
     def _print_waiting(self) -> None:
         line, self._waiting = self._waiting, None
@@ -213,6 +239,36 @@ class Progress(MeasuringCallback):
         if live is not None:
             live.stop()
         self._print_waiting()
+
+
+class _Pace:
+    """The times of a `fit`: an object, which no checkpoint keeps.
+
+    Attributes:
+        num_steps: Integer, steps of an epoch; `None` if unknown.
+        begin: Float, `time.perf_counter` when the epoch began.
+        epoch_seconds: Float, seconds of the last epoch, with its validation;
+            `None` until an epoch has been measured.
+        due: Float, `time.perf_counter` from which on a line is due.
+    """
+
+    def __init__(self, num_steps: int | None) -> None:
+        self.num_steps = num_steps
+        self.begin = time.perf_counter()
+        self.epoch_seconds: float | None = None
+        self.due = -math.inf
+        self._fit = fit.innermost()
+
+    def skipped(self) -> int:
+        """Returns the epoch's steps that were done before a resume."""
+        return 0 if self._fit is None else self._fit.skipped
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def epoch_text(

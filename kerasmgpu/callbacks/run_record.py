@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -19,6 +20,7 @@ from kerasmgpu._keras.layer_costs import layer_costs
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
+from kerasmgpu.engine import fit_clock
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError, checked_arguments, checked_path
 from kerasmgpu.job import workers
@@ -38,6 +40,11 @@ class RunRecord(MeasuringCallback):
       `"wall_seconds"` since the last epoch's end, `"validation_seconds"`,
       `"learning_rate"`, the logs, and the figures of `ThroughputLogger`;
       `null` for NaN and infinity.
+    - `times.jsonl`: a line per epoch: `"epoch"`, and the seconds of the first
+      worker that went to each kind of work, such as `"computation"`,
+      `"waiting for input"`, `"tracing and compilation"`, `"checkpoints"` and
+      `"callback Name"`. They add up to the wall time since the last line; what
+      comes after the last epoch is in one more line of its number.
     - `steps.jsonl`: a line per epoch, the histogram of its step times: `"edges"`
       in seconds, and `"counts"`.
 
@@ -64,6 +71,9 @@ class RunRecord(MeasuringCallback):
     ```
     """
 
+    reads_fit_clock = True
+    """The hooks of all callbacks are timed."""
+
     @checked_arguments
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
@@ -76,6 +86,7 @@ class RunRecord(MeasuringCallback):
         self._validation_seconds = 0.0
         if workers.is_first(self.measurement.strategy):
             self._files = _Files(pathlib.Path(self.folder))
+            self.measurement.at_end.callback(self._write_rest)
 
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
@@ -113,6 +124,8 @@ class RunRecord(MeasuringCallback):
             **figures,
         }
         self._validation_seconds = 0.0
+        files.epoch = epoch + 1
+        self._write_times(self.measurement.spent)
         files.history.append(_plain(record))
         steps = histogram(self.measurement.step_seconds)
         files.steps.append({"epoch": epoch + 1, **steps})
@@ -120,12 +133,35 @@ class RunRecord(MeasuringCallback):
         if rows > files.facts.get("global_batch_size", 0):
             # By now the step is traced, and the model is built.
             files.facts["global_batch_size"] = rows
+            files.facts["examples_per_epoch"] = sum(r for r, _ in batches)
             written = getattr(self.model.train_function, "written", None)
             if written is not None:
                 sent = traffic.sent(written, rows)
                 files.facts["sent_per_step"] = self._along(sent)
                 files.facts["layers"] = self._layers(written, rows)
             self._write_facts()
+
+    def _write_times(self, spent: Mapping[str, float]) -> None:
+        """Writes what the time since the last line went to.
+
+        Args:
+            spent: Mapping, which divides the executions of the step.
+        """
+        # Without an epoch there is nothing that a `fit` could continue.
+        if self._files is not None and self._files.epoch is not None:
+            times = self._files.spent_since(self.measurement.clock.so_far())
+            steps = times.pop(fit_clock.STEPS, 0.0)
+            for kind, seconds in spent.items():
+                times[kind] = times.get(kind, 0.0) + seconds
+            rest = steps - sum(spent.values())
+            times[fit_clock.COMPUTATION] = rest + times.get(
+                fit_clock.COMPUTATION, 0.0
+            )
+            self._files.times.append({"epoch": self._files.epoch, **times})
+
+    def _write_rest(self) -> None:
+        """Writes what the time after the last epoch went to."""
+        self._write_times({})
 
     def _along(self, sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns what replicas send, with names of mesh axes if several."""
@@ -173,8 +209,10 @@ class _Files:
 
     Attributes:
         history: `JsonLines` of the epochs.
+        times: `JsonLines` of what the time went to.
         steps: `JsonLines` of the histograms.
         facts: Dictionary of `run.json`; empty until the first epoch.
+        epoch: Integer, the last epoch that has ended, from 1; or `None`.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -185,9 +223,12 @@ class _Files:
                 f"folder={str(folder)!r}, which is a file"
             )
         self.history = JsonLines(folder / "history.jsonl")
+        self.times = JsonLines(folder / "times.jsonl")
         self.steps = JsonLines(folder / "steps.jsonl")
         self.facts: dict[str, Any] = {}
+        self.epoch: int | None = None
         self._since = time.perf_counter()
+        self._spent: dict[str, float] = {}
 
     def begin(self, epoch: int) -> None:
         """Sets the start time; drops lines of `epoch` (from 0) and later.
@@ -199,7 +240,7 @@ class _Files:
         if epoch > 0 and path.exists():
             started = _started(path)
         self.facts["started"] = started
-        for lines in (self.history, self.steps):
+        for lines in (self.history, self.times, self.steps):
             text = pathlib.Path(lines.path).read_text("utf-8")
             kept = [
                 line
@@ -214,6 +255,14 @@ class _Files:
         """Returns seconds since the last call, or since the first epoch began."""
         before, self._since = self._since, time.perf_counter()
         return self._since - before
+
+    def spent_since(self, spent: dict[str, float]) -> dict[str, float]:
+        """Returns seconds by kind since the last call, of those until now."""
+        before, self._spent = self._spent, spent
+        return {
+            kind: seconds - before.get(kind, 0.0)
+            for kind, seconds in spent.items()
+        }
 
     def write_facts(self) -> None:
         known = {k: v for k, v in self.facts.items() if v is not None}

@@ -28,6 +28,29 @@ class Execution:
     traced: bool
 
 
+@dataclasses.dataclass
+class _Run:
+    """An execution with its batches.
+
+    Attributes:
+        seconds: Float, its own time.
+        pause: Float, the time after it that counts as part of its steps.
+        batches: Sequence of `(rows, seconds waited)`, at least one.
+        compiled: Boolean, whether it traced or compiled.
+    """
+
+    seconds: float
+    pause: float
+    batches: Sequence[tuple[int, float]]
+    compiled: bool
+
+    @property
+    def busy(self) -> float:
+        """Float, its time without the wait for input."""
+        waited = sum(seconds for _, seconds in self.batches)
+        return max(0.0, self.seconds - waited)
+
+
 class Stopwatch:
     """Sums up the step times of an epoch, without compilation.
 
@@ -40,6 +63,11 @@ class Stopwatch:
         finished: Boolean, whether the epoch has ended.
         step_seconds: NumPy array of the seconds of each step in the last
             `figures`, without those left out.
+        tracing_seconds: Float, by how much the executions that the last
+            `figures` left out were longer than others of this `fit`.
+        input_seconds: Float, wait for input in all executions of the last
+            `figures`.
+        busy_seconds: Float, the rest of these executions.
 
     Example:
 
@@ -57,7 +85,9 @@ class Stopwatch:
     def reset(self) -> None:
         """Forgets everything, for a new `fit`."""
         self._sizes = set()
+        self._typical = 0.0
         self.step_seconds = np.zeros(0)
+        self.tracing_seconds = self.input_seconds = self.busy_seconds = 0.0
         self.new_epoch()
 
     def new_epoch(self) -> None:
@@ -132,13 +162,17 @@ class Stopwatch:
             `input_wait_share` (0 to 1).
         """
         seconds, examples, input_seconds, step_seconds = 0.0, 0, 0.0, []
-        for took, batches_of_it in self._counted(batches):
-            seconds += took
-            examples += sum(rows for rows, _ in batches_of_it)
-            input_seconds += sum(waited for _, waited in batches_of_it)
-            steps = len(batches_of_it)
-            step_seconds += [took / steps] * steps
+        runs = list(self._runs(batches))
+        for run in runs:
+            if run.compiled:
+                continue
+            seconds += run.seconds + run.pause
+            examples += sum(rows for rows, _ in run.batches)
+            input_seconds += sum(waited for _, waited in run.batches)
+            steps = len(run.batches)
+            step_seconds += [(run.seconds + run.pause) / steps] * steps
         self.step_seconds = np.asarray(step_seconds)
+        self._divide(runs)
         rate = examples / seconds if seconds else math.nan
         median, p95 = (
             np.percentile(step_seconds, (50, 95)).tolist()
@@ -158,13 +192,24 @@ class Stopwatch:
             ),
         }
 
-    def _counted(
-        self, batches: Sequence[tuple[int, float]]
-    ) -> Iterator[tuple[float, Sequence[tuple[int, float]]]]:
-        """Yields the seconds and batches of each execution that counts.
+    def _divide(self, runs: Sequence["_Run"]) -> None:
+        """Divides the executions' time: waits, tracing, and the rest."""
+        busy = [r.busy / len(r.batches) for r in runs if not r.compiled]
+        if busy:
+            self._typical = statistics.median(busy)
+        self.input_seconds = sum(run.seconds - run.busy for run in runs)
+        self.tracing_seconds = sum(
+            max(0.0, run.busy - self._typical * len(run.batches))
+            for run in runs
+            if run.compiled
+        )
+        self.busy_seconds = sum(run.busy for run in runs) - self.tracing_seconds
 
-        Those that traced, that have a batch size not seen before in this `fit`,
-        or that got no batch don't count. All batch sizes are recorded as seen.
+    def _runs(self, batches: Sequence[tuple[int, float]]) -> Iterator["_Run"]:
+        """Yields the executions that got a batch.
+
+        Those that traced, or that have a batch size not seen before in this
+        `fit`, are marked as compiled. All batch sizes are recorded as seen.
         """
         first = 0
         for execution, pause in zip(self._executions, self._pauses()):
@@ -175,8 +220,9 @@ class Stopwatch:
             sizes = {rows for rows, _ in of_it}
             compiled = execution.traced or not sizes <= self._sizes
             self._sizes |= sizes
-            if of_it and not compiled:
-                yield execution.end - execution.start + pause, of_it
+            if of_it:
+                seconds = execution.end - execution.start
+                yield _Run(seconds, pause, of_it, compiled)
 
     def _pauses(self) -> list[float]:
         """Returns how many seconds after each execution count as part of it."""

@@ -47,7 +47,8 @@ class ThroughputLogger(MeasuringCallback):
 
     Keras's progress bar and its line per epoch show all logs. Where `fit`
     prints one of these (`verbose` is not 0), only `examples_per_second` and
-    `input_wait_share` go into the logs; the other figures go into the history
+    `input_wait_share` go into the logs, and are shown short, as in
+    "examples/s: 2,478 - input wait: 2%"; the other figures go into the history
     that `fit` returns and into the file at `path`. With `verbose=0` all
     figures are in the logs, for `CSVLogger` and `TensorBoard` too.
 

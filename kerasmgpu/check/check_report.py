@@ -39,7 +39,7 @@ def print_table(result: dict[str, Any]) -> None:
         right=map(_heading, runs),
     )
     if failures:
-        table.add_column("what went wrong", overflow="fold")
+        table.add_column("what went wrong")
     for stage in _order(by_stage):
         note = _STAGES.get(stage)
         cells = [_cell(found.get(stage)) for found in by_stage]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from rich.console import Console
-from rich.table import Table
 
+from kerasmgpu.commands.fitted_table import FittedTable
 from kerasmgpu.errors import InputError
 
-_COLUMNS_OF_A_FILE = 140
+_COLUMNS_OF_A_FILE = 1000  # A program that reads it looks for whole lines.
 
 
 def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
@@ -55,24 +55,21 @@ def require_folder(
 
 
 def console() -> Console:
-    """Returns a console of the terminal's width, or a wide one for a file."""
+    """Returns a console of the terminal's width; a file's lines aren't broken."""
     found = Console()
     if found.is_terminal or found.is_jupyter:
         return found
-    # COLUMNS may ask for more; less would only be a terminal's limit.
-    return Console(width=max(found.width, _COLUMNS_OF_A_FILE))
+    return Console(width=_COLUMNS_OF_A_FILE)
 
 
 def table(
-    title: str, *left: str, right: Iterable[str], caption: str | None = None
-) -> Table:
+    title: str,
+    *left: str,
+    right: Iterable[str] = (),
+    caption: str | None = None,
+) -> FittedTable:
     """Returns a table without rows: left-aligned columns, then right-aligned."""
-    made = Table(title=title, caption=caption)
-    for name in left:
-        made.add_column(name)
-    for name in right:
-        made.add_column(name, justify="right")
-    return made
+    return FittedTable(title, left, [*right], caption)
 
 
 def say(console: Console, line: str) -> None:

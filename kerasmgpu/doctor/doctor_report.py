@@ -11,12 +11,11 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from kerasmgpu.commands import reports
+from kerasmgpu.commands.fitted_table import FittedTable
 from kerasmgpu.doctor.collective_checks import bandwidths
 from kerasmgpu.doctor.findings import NOTE, PROBLEM
 
@@ -107,10 +106,8 @@ def _user() -> str:
         return ""
 
 
-def _findings(findings: list[dict[str, str]]) -> Table:
-    table = Table(title="kerasmgpu doctor", box=box.SIMPLE)
-    for column in ("status", "subject", "finding"):
-        table.add_column(column, overflow="fold")
+def _findings(findings: list[dict[str, str]]) -> FittedTable:
+    table = reports.table("kerasmgpu doctor", "status", "subject", "finding")
     for one in findings:
         text = Text(one["text"])  # Lines of a log are no markup.
         if one["advice"]:
@@ -119,7 +116,7 @@ def _findings(findings: list[dict[str, str]]) -> Table:
     return table
 
 
-def _collectives(report: dict[str, Any]) -> Table:
+def _collectives(report: dict[str, Any]) -> FittedTable:
     table = reports.table(
         f"Collectives of {report['replicas']} replicas, by {report['engine']}",
         "collective",
@@ -139,7 +136,7 @@ def _collectives(report: dict[str, Any]) -> Table:
     return table
 
 
-def _trials(trials: dict[str, dict[str, Any]]) -> Table:
+def _trials(trials: dict[str, dict[str, Any]]) -> FittedTable:
     table = reports.table(
         "Training on one device, and on all",
         "model",

@@ -6,6 +6,7 @@
     context.py               state of TensorFlow's process-wide context and logger
     joint_calls.py           counts the calls that all workers make together
 
+    fit_clock.py             adds up what the time of a `fit` goes to
     feeds.py                 how a data set's batches reach the steps
     pipelines.py             files and stateful parts of a `tf.data` pipeline
     first_worker_reads.py    reads of the first worker, in which others join

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from kerasmgpu.engine import fit_clock
+
 _PIECE = 8 << 20
 """Bytes of a broadcast's message, of which a worker holds some copies."""
 
@@ -126,7 +128,8 @@ def _sum(strategy: tf.distribute.Strategy, array: np.ndarray) -> np.ndarray:
         first = context.replica_id_in_sync_group % local_replicas == 0
         return tf.constant(array if first else np.zeros_like(array))
 
-    values = strategy.experimental_distribute_values_from_function(own)
-    return strategy.reduce(
-        tf.distribute.ReduceOp.SUM, values, axis=None
-    ).numpy()
+    with fit_clock.within(fit_clock.COMMUNICATION):
+        values = strategy.experimental_distribute_values_from_function(own)
+        return strategy.reduce(
+            tf.distribute.ReduceOp.SUM, values, axis=None
+        ).numpy()

@@ -3,19 +3,16 @@
 import shlex
 from collections.abc import Iterator
 
-from rich.table import Table
-
 from kerasmgpu.commands import reports
 from kerasmgpu.launch.settings import Settings
 
 
 def print_plan(settings: Settings) -> None:
     """Prints the workers of a job with their machines and devices."""
-    table = Table(
-        title=f"workers: {sum(h.num_workers for h in settings.hosts)}"
+    count = sum(host.num_workers for host in settings.hosts)
+    table = reports.table(
+        f"workers: {count}", "worker", "rank", "address", "devices"
     )
-    for column in ("worker", "rank", "address", "devices"):
-        table.add_column(column, overflow="fold")
     for row in rows(settings):
         table.add_row(*row)
     console = reports.console()

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from rich.table import Table
-
 from kerasmgpu.commands import reports
 
 PARTS = (
@@ -26,18 +24,18 @@ def print_memory(report: dict[str, Any]) -> None:
         report: Dictionary, as `kerasmgpu.memory.memory` returns it.
     """
     console = reports.console()
-    table = Table(
-        title=f"{report['model']}, {report['parameters']:,} parameters, global "
+    table = reports.table(
+        f"{report['model']}, {report['parameters']:,} parameters, global "
         f"batch {report['global_batch_size']:,}: memory of a replica"
     )
-    table.add_column("replicas", justify="right")
+    table.add_column("replicas", is_right=True)
     has_mesh = any(row["mesh"] for row in report["rows"])
     table.add_column("mesh" if has_mesh else "shard")
     parts = [*PARTS, "total", "built", "loaded"]
     if any(row["offload"] for row in report["rows"]):
         parts.append("host")
-    for name in ("micro-\nbatches", *parts):
-        table.add_column(name, justify="right")
+    for name in ("micro-batches", *parts):
+        table.add_column(name, is_right=True)
     if report["usable"] is not None:
         table.add_column("fits")
     for row in report["rows"]:

@@ -30,8 +30,8 @@ def print_plan(report: dict[str, Any]) -> None:
     table.add_column("bottleneck")
     found = report.get("memory")
     if found is not None:
-        table.add_column("memory", justify="right")
-        table.add_column("fits", overflow="fold")
+        table.add_column("memory", is_right=True)
+        table.add_column("fits")
     for number, row in enumerate(rows):
         table.add_row(
             reports.mesh_text(row["mesh"]) if is_mesh else str(row["replicas"]),

@@ -4,6 +4,9 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
+_INSET = 0.02
+"""Share of the frame beside the outermost values: room for their dots."""
+
 
 @dataclasses.dataclass
 class Axis:
@@ -22,12 +25,12 @@ class Axis:
     ticks: list[float]
 
     def share(self, value: float) -> float:
-        """The position of a value, 0 to 1."""
+        """The position of a value, 0 to 1; the limits lie within the frame."""
         if self.log:
             value, low, high = map(math.log, (value, self.low, self.high))
         else:
             low, high = self.low, self.high
-        return (value - low) / (high - low)
+        return _INSET + (1 - 2 * _INSET) * (value - low) / (high - low)
 
 
 def axis(

@@ -1,5 +1,6 @@
 """What a report shows of runs, computed from their files."""
 
+import bisect
 import collections
 import math
 import re
@@ -32,10 +33,15 @@ TIMES = (
     "computation",
     "waiting for input",
     "communication, waiting for other workers",
+    "tracing and compilation",
     "validation",
-    "other: tracing, callbacks, checkpoints",
+    "checkpoints",
+    "other",
 )
-"""The parts of a run's time."""
+"""The parts of a run's time, besides those of its callbacks."""
+
+OTHER_CALLBACKS = "other callbacks"
+_MOST_CALLBACKS = 3  # Of which each has a part of its own.
 
 DEVICE_HEAD = (
     "device",
@@ -60,6 +66,10 @@ _PLAIN_FACTS = (
 
 _MOST_TIMES = 400
 """Points of a line over time."""
+
+_PAUSE = 10
+_SHORTEST_PAUSE = 5.0
+"""How many times longer than samples are apart a pause is, and its seconds."""
 
 
 def finite(values: Iterable[Any]) -> list[float]:
@@ -118,38 +128,29 @@ def _text(value: Any) -> str:
 
 
 def time_parts(run: Run) -> dict[str, float]:
-    """Seconds of a run by `TIMES`, as far as its files tell.
+    """Seconds of a run by what they went to, as `times.jsonl` tells.
 
-    An epoch's steps are computation but for the first worker's wait for input
-    and, in a job, the time in which a worker of average speed does neither. The
-    rest of the epoch is validation and other work.
+    Callbacks that took more than a hundredth of the time have a part of their
+    own; the others are one.
     """
-    sums = dict.fromkeys(TIMES, 0.0)
-    for record in run.history:
-        known = {name: number(value) for name, value in record.items()}
-        seconds = known.get("seconds", math.nan)
-        if not math.isfinite(seconds):
-            continue
-
-        def positive(value: float) -> float:
-            return value if value > 0 else 0.0  # NaN is not.
-
-        waited = positive(seconds * known.get("input_wait_share", 0.0))
-        busy = [
-            known.get(f"{which}_worker_step_seconds", math.nan)
-            for which in ("slowest", "fastest")
-        ]
-        rate = known.get("steps_per_second", math.nan)
-        together = positive(seconds * (1 - rate * sum(busy) / 2))
-        tested = positive(known.get("validation_seconds", 0.0))
-        wall = known.get("wall_seconds", 0.0)
-        parts = (
-            *(positive(seconds - waited - together), waited, together, tested),
-            positive(wall - seconds - tested),
-        )
-        for name, part in zip(TIMES, parts):
-            sums[name] += part
-    return {name: value for name, value in sums.items() if value}
+    sums: dict[str, float] = dict.fromkeys(TIMES, 0.0)
+    for record in run.times:
+        for name, value in record.items():
+            seconds = number(value)
+            if name != "epoch" and seconds > 0:
+                sums[name] = sums.get(name, 0.0) + seconds
+    least = sum(sums.values()) / 100
+    by_size = sorted(sums, key=lambda name: -sums[name])
+    long = [name for name in by_size if sums[name] > least]
+    named = [n for n in long if n.startswith("callback ")][:_MOST_CALLBACKS]
+    rest = sum(
+        sums.pop(name)
+        for name in by_size
+        if name not in TIMES and name not in named
+    )
+    parts = {name: sums[name] for name in (*TIMES, *named)}
+    parts = {**parts, OTHER_CALLBACKS: rest}
+    return {name: value for name, value in parts.items() if value}
 
 
 def step_histogram(run: Run) -> list[tuple[float, float, int]]:
@@ -190,7 +191,10 @@ def layers(run: Run) -> dict[str, tuple[float, float, str]]:
 
 
 def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Groups of runs that differ in their number of replicas only.
+    """Groups of runs of one size that differ in their number of replicas only.
+
+    Epochs of one size have as many examples, or with the batch of a replica as
+    many steps.
 
     Returns:
         List of `(batch, runs)`: which batch is the same, and the runs by
@@ -202,18 +206,30 @@ def scaling(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
         rows = run.facts.get("global_batch_size", 0)
         if not median(run, "examples_per_second") > 0:
             continue
+        steps = run.facts.get("steps_per_epoch")
+        data = run.facts.get("examples_per_epoch")
         kind = re.sub(r"\d+ × ", "", found.get("devices", ""))
         same = tuple(i for i in found.items() if i[0] not in _OF_SCALING)
-        for batch, size in (
-            ("the batch of a step", rows),
-            ("the batch of a replica", rows / run.replicas),
+        of_replica = rows / run.replicas
+        for batch, *size in (
+            ("the batch of a step", rows, data),
+            ("the batch of a replica", of_replica, "examples", data),
+            # Of data that grow with the replicas.
+            ("the batch of a replica", of_replica, "steps", steps),
         ):
-            groups[batch, size, kind, same].append(run)
-    return [
-        (batch, alike)
-        for (batch, *_), alike in groups.items()
-        if alike[0].replicas < alike[-1].replicas
-    ]
+            key = (batch, *size, kind, same)
+            groups[key].append(run)
+    distinct: dict[Any, tuple[str, list[Run]]] = {}
+    for (batch, *_), alike in groups.items():
+        if alike[0].replicas < alike[-1].replicas:
+            distinct.setdefault((batch, *map(id, alike)), (batch, alike))
+    return [*distinct.values()]
+
+
+def fastest_of_fewest(alike: Sequence[Run]) -> Run:
+    """The run that the others of a group are compared with."""
+    fewest = [run for run in alike if run.replicas == alike[0].replicas]
+    return max(fewest, key=lambda run: median(run, "examples_per_second"))
 
 
 def efficiency(run: Run, first: Run) -> tuple[float, float]:
@@ -250,7 +266,7 @@ def over_time(
 
     Returns:
         List of `(minutes, mean, least, largest)` over the devices, by time
-        since the first sample.
+        since the first sample; NaN where the run paused.
     """
     series = [
         [(one["time"], number(one[name])) for one in samples if name in one]
@@ -260,20 +276,46 @@ def over_time(
     most = max(map(len, series), default=0)
     if not most:
         return []
-    first, last = run.devices[0]["time"], run.devices[-1]["time"]
-    width = (last - first) / min(_MOST_TIMES, most) or 1.0
-    buckets: dict[int, dict[int, list[float]]] = {}
+    first = run.devices[0]["time"]
+    starts = _starts([time for points in series for time, _ in points])
+    last = [
+        max(t for p in series for t, _ in p if t < end) for end in starts[1:]
+    ]
+    sampled = sum(end - start for start, end in zip(starts, last))
+    width = sampled / min(_MOST_TIMES, most) or 1.0
+    buckets: dict[tuple[int, int], dict[int, list[float]]] = {}
     for device, points in enumerate(series):
         for time, value in points:
             if math.isfinite(value):
-                bucket = buckets.setdefault(int((time - first) / width), {})
+                period = bisect.bisect_right(starts, time) - 1
+                place = period, int((time - starts[period]) / width)
+                bucket = buckets.setdefault(place, {})
                 bucket.setdefault(device, []).append(value)
-    rows = []
-    for at, bucket in sorted(buckets.items()):
+    rows: list[tuple[float, float, float, float]] = []
+    before = 0
+    for (period, at), bucket in sorted(buckets.items()):
         means = [statistics.fmean(values) for values in bucket.values()]
         mean = statistics.fmean(means)
-        rows.append((at * width / 60, mean, min(means), max(means)))
+        minutes = (starts[period] - first + at * width) / 60
+        if period != before:
+            rows.append((minutes, math.nan, math.nan, math.nan))
+        before = period
+        rows.append((minutes, mean, min(means), max(means)))
     return rows
+
+
+def _starts(times: Sequence[float]) -> list[float]:
+    """Begins of the periods without a pause, and infinity.
+
+    A pause is that between two programs: it is far longer than samples are
+    apart.
+    """
+    times = sorted(set(times))
+    apart = [after - before for before, after in zip(times, times[1:])]
+    usual = statistics.median(apart) if apart else 0.0
+    limit = max(_PAUSE * usual, _SHORTEST_PAUSE)
+    starts = [t for t, gap in zip(times[1:], apart) if gap > limit]
+    return [times[0], *starts, math.inf]
 
 
 def peak_memory(samples: Sequence[Record]) -> tuple[float, float]:

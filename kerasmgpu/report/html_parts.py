@@ -6,6 +6,12 @@ from collections.abc import Iterable, Sequence
 _COLORS = 8
 """Runs with a color of their own; further ones take them again."""
 
+NOTHING = "–"
+"""A cell of a table that tells nothing."""
+
+COLORS_OF_PARTS = 12
+"""Colors of the parts of a bar, `part-0` and so on in the style sheet."""
+
 
 def escape(text: object) -> str:
     """Text as HTML shows it, also in attributes."""
@@ -35,9 +41,21 @@ def details(summary: str, body: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
-def missing(text: str) -> str:
+class Missing(str):
+    """A line in place of what no file tells; a section of it is left out.
+
+    Attributes:
+        text: String, the line as text.
+    """
+
+    text: str
+
+
+def missing(text: str) -> Missing:
     """A line in place of what no file tells."""
-    return f'<p class="missing">{escape(text)}</p>'
+    made = Missing(f'<p class="missing">{escape(text)}</p>')
+    made.text = text
+    return made
 
 
 def table(
@@ -48,6 +66,8 @@ def table(
 ) -> str:
     """A table; the first cell of a row heads it.
 
+    Columns in which no row tells anything are left out.
+
     Args:
         caption: String, read out where the table can't be seen.
         kind: String, its CSS class.
@@ -57,6 +77,9 @@ def table(
         others = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
         return f'<tr><th scope="{scope}">{escape(first)}</th>{others}</tr>'
 
+    columns = [*zip(head, *rows)]
+    told = [c for n, c in enumerate(columns) if not n or {*c[1:]} - {NOTHING}]
+    head, *rows = zip(*told)
     body = "".join(line(*row, tag="td", scope="row") for row in rows)
     return (
         f'<div class="scroll {kind}" tabindex="0"><table>'

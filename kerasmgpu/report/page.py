@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from kerasmgpu.report import figures, sections, units
 from kerasmgpu.report.html_parts import (
+    Missing,
     chip,
     details,
     escape,
@@ -34,17 +35,21 @@ def render(runs: Sequence[Run], now: datetime.datetime) -> str:
         ("Memory", sections.memory),
         ("Devices", sections.devices),
     )
+    made = [
+        (title, make.__name__.strip("_"), make(runs)) for title, make in parts
+    ]
+    shown = [part for part in made if not isinstance(part[2], Missing)]
     links = "".join(
-        f'<a href="#{make.__name__.strip("_")}">{title}</a>'
-        for title, make in parts
+        f'<a href="#{name}">{title}</a>' for title, name, _ in shown
     )
     body = "".join(
         f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2>'
-        f"{make(runs)}</section>"
-        for title, make in parts
-        for name in [make.__name__.strip("_")]
+        f"{text}</section>"
+        for title, name, text in shown
     )
     title = ", ".join(names[:3]) + ", …" * (len(names) > 3)
+    models = dict.fromkeys(str(run.facts.get("model", "")) for run in runs)
+    models_text = ", ".join(filter(None, models))
     when = now.strftime("%Y-%m-%d %H:%M")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -56,11 +61,27 @@ def render(runs: Sequence[Run], now: datetime.datetime) -> str:
         '<link rel="icon" href="data:,">'
         f"<title>{escape(title)} – kerasmgpu report</title>"
         f"<style>{style}</style></head><body>"
-        f"<header><p>kerasmgpu report, {when}</p><h1>{escape(title)}</h1>"
+        f"<header><p>kerasmgpu report, {when}</p>"
+        f"<h1>{escape(models_text or title)}</h1>"
+        f'<p class="paths">{escape(_paths(runs))}</p>'
         f"</header><nav aria-label='Sections'>{links}</nav><main>"
-        f"{_problems(runs)}{_cards(runs)}{body}</main>"
+        f"{_problems(runs)}{_cards(runs)}{body}{_left_out(made)}</main>"
         f"<script>{script}</script></body></html>\n"
     )
+
+
+def _paths(runs: Sequence[Run]) -> str:
+    return ", ".join(str(run.folder) for run in runs)
+
+
+def _left_out(made: Sequence[tuple[str, str, str]]) -> str:
+    """The sections of which no file tells anything, in one list."""
+    lines = "".join(
+        f"<li>{escape(title)}: {escape(text.text)}</li>"
+        for title, _, text in made
+        if isinstance(text, Missing) and text.text
+    )
+    return details("What is left out", f"<ul>{lines}</ul>") if lines else ""
 
 
 def _problems(runs: Sequence[Run]) -> str:
@@ -115,7 +136,11 @@ def _summary(run: Run) -> list[tuple[str, str, str]]:
     utilisation = figures.median(run, "mfu")
     rows = [
         ("Replicas", str(run.replicas), devices + of_workers),
-        ("Examples/s", units.plain(rate), f"{per_replica} per replica"),
+        (
+            "Examples/s",
+            units.plain(rate),
+            f"{per_replica} per replica" * (run.replicas > 1),
+        ),
         (
             "Step",
             units.seconds(figures.median(run, "step_seconds_median")),

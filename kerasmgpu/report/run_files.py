@@ -27,6 +27,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "sent_per_step": list,
     "layers": list,
     "global_batch_size": int,
+    "examples_per_epoch": int,
     "epochs": int,
 }
 """Keys of `run.json` that the report computes with."""
@@ -43,6 +44,7 @@ class Run:
         flags: Dictionary of a recipe's flags.
         history: List of records of the epochs, by epoch.
         steps: List of histograms of step times, one per epoch.
+        times: List of seconds by what they went to.
         devices: List of samples of the devices, by time.
         problems: List of strings, what could not be read.
     """
@@ -53,6 +55,7 @@ class Run:
     flags: dict[str, str] = dataclasses.field(default_factory=dict)
     history: list[Record] = dataclasses.field(default_factory=list)
     steps: list[Record] = dataclasses.field(default_factory=list)
+    times: list[Record] = dataclasses.field(default_factory=list)
     devices: list[Record] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
 
@@ -162,6 +165,7 @@ def _read_run(folder: pathlib.Path) -> Run:
     }
     run.history = [by_epoch[epoch] for epoch in sorted(by_epoch)]
     run.steps = _read(run, "steps.jsonl", _lines(run), [])
+    run.times = _read(run, "times.jsonl", _lines(run), [])
     # Each worker writes its own: `devices.worker1.jsonl`.
     samples = [
         sample

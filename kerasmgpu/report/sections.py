@@ -1,10 +1,11 @@
 """The page's sections of curves, speed, time, communication and devices."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kerasmgpu.report import figures, units
 from kerasmgpu.report.html_parts import (
+    COLORS_OF_PARTS,
     bar,
     chip,
     details,
@@ -47,6 +48,9 @@ _OF_DEVICES = (
 )
 """Key of a sample, whether it is of the process, title and unit."""
 
+_THE_REST = "the rest"
+_PEAK = "part-11"  # The color that no part of the variables has.
+
 _STATE = {"weights": "weights", "slots": "optimizer", "other": "others"}
 """Keys of `state_bytes`, and what they are called."""
 
@@ -69,9 +73,21 @@ def _breakdown(
     """A bar for each run, and their table.
 
     `parts` maps names to sizes, for each run; `order` has all names, by which
-    parts get their colors.
+    parts get their colors. No two parts have one: the smallest are put
+    together if there are more parts than colors.
     """
     shown = [name for name in order if any(name in one for one in parts)]
+    if len(shown) > COLORS_OF_PARTS:
+        by_size = sorted(
+            shown, key=lambda name: -sum(one.get(name, 0.0) for one in parts)
+        )
+        kept = {*by_size[: COLORS_OF_PARTS - 1]}
+        parts = [_put_together(one, kept) for one in parts]
+        shown = [*(name for name in shown if name in kept), _THE_REST]
+    kinds = {name: f"part-{number}" for number, name in enumerate(shown)}
+    if len(order) <= COLORS_OF_PARTS:
+        # The same in all reports.
+        kinds = {name: f"part-{number}" for number, name in enumerate(order)}
     longest = max((sum(one.values()) for one in parts), default=0.0) or 1.0
     bars, rows = "", []
     for color, (run, one) in enumerate(zip(runs, parts)):
@@ -81,18 +97,27 @@ def _breakdown(
             for name, size in one.items()
         }
         pieces = [
-            (f"part-{order.index(name) % 6}", size / longest, texts[name], name)
-            for name, size in one.items()
+            (kinds[name], one[name] / longest, texts[name], name)
+            for name in shown
+            if name in one
         ]
         bars += bar(color, run.name, pieces, form(total))
         rows.append(
             [run.name, form(total), *(texts.get(n, "–") for n in shown)]
         )
-    keys = "".join(chip(f"part-{order.index(n) % 6}", n) for n in shown)
+    keys = "".join(chip(kinds[name], name) for name in shown)
     return (
         f'<p class="legend">{keys}</p><div class="rows">{bars}</div>'
         f"{table(['run', 'in all', *shown], rows, caption)}"
     )
+
+
+def _put_together(
+    parts: Mapping[str, float], kept: Collection[str]
+) -> dict[str, float]:
+    found = {name: size for name, size in parts.items() if name in kept}
+    rest = sum(size for name, size in parts.items() if name not in kept)
+    return {**found, _THE_REST: rest} if rest else found
 
 
 def curves(runs: Sequence[Run]) -> str:
@@ -166,8 +191,12 @@ def time(runs: Sequence[Run]) -> str:
     """Where the time goes."""
     found = [figures.time_parts(run) for run in runs]
     if not any(found):
-        return missing("No epoch tells how long its steps took.")
-    return _breakdown(runs, found, figures.TIMES, units.seconds, "Times")
+        return missing("No times.jsonl: callbacks.RunRecord writes it.")
+    others = dict.fromkeys(
+        name for one in found for name in one if name not in figures.TIMES
+    )
+    order = [*figures.TIMES, *others]
+    return _breakdown(runs, found, order, units.seconds, "Times")
 
 
 def sent(runs: Sequence[Run]) -> str:
@@ -175,9 +204,11 @@ def sent(runs: Sequence[Run]) -> str:
     found = [figures.sent(run) for run in runs]
     order = list(dict.fromkeys(name for one in found for name in one))
     if not order:
+        if all(run.replicas == 1 for run in runs):
+            return missing("")  # One replica sends nothing.
         return missing(
-            "One replica sends nothing. Of several, callbacks.RunRecord writes "
-            "into run.json what they send, once the first epoch has ended."
+            "callbacks.RunRecord writes into run.json what replicas send, once "
+            "the first epoch has ended."
         )
     caption = "What replicas send in a step"
     text = _breakdown(runs, found, order, units.data, caption)
@@ -197,7 +228,7 @@ def scaling(runs: Sequence[Run]) -> str:
     """Speed-up and efficiency of runs that differ in their replicas only."""
     parts = []
     for batch, alike in figures.scaling(runs):
-        first, best, rows = alike[0], {}, []
+        first, best, rows = figures.fastest_of_fewest(alike), {}, []
         rate = figures.median(first, "examples_per_second") / first.replicas
         for run in alike:
             count = run.replicas
@@ -226,10 +257,11 @@ def scaling(runs: Sequence[Run]) -> str:
         head = ["run", "replicas", "examples/s", "speed-up", "efficiency"]
         numbers = table(head, rows, f"Scaling: {batch}")
         parts.append(f'<div class="beside">{drawn}{numbers}</div>')
-    return "".join(parts) or missing(
+    hint = (
         "Give several runs that differ in their number of replicas only: with "
-        "the same batch of a step, or of a replica."
+        "the same batch of a step, or of a replica, and as many examples."
     )
+    return "".join(parts) or missing(hint if len(runs) > 1 else "")
 
 
 def memory(runs: Sequence[Run]) -> str:
@@ -254,10 +286,12 @@ def memory(runs: Sequence[Run]) -> str:
             if math.isfinite(used) and "process" not in name:
                 told = f"{units.data(used)} of {units.data(capacity)}"
                 share = min(used / capacity, 1.0) if capacity else math.nan
-                pieces = [("part-0", share, told, "peak")]
+                pieces = [(_PEAK, share, told, "peak")]
                 bars += bar(color, f"{run.name}, {name}", pieces, told)
     if bars:
-        text += f'<h3>Peaks of the devices</h3><div class="rows">{bars}</div>'
+        key = f'<p class="legend">{chip(_PEAK, "peak, of the capacity")}</p>'
+        text += f"<h3>Peaks of the devices</h3>{key}"
+        text += f'<div class="rows">{bars}</div>'
     return text or missing(
         "No file tells: callbacks.RunRecord writes the bytes of variables, "
         "callbacks.DeviceStats the memory that devices use."
@@ -276,10 +310,8 @@ def devices(runs: Sequence[Run]) -> str:
         size = 1
         if unit == "bytes":
             size, unit = 2**20, "MiB"
-            if (
-                max((row[3] for rows in found for row in rows), default=0)
-                > 2**30
-            ):
+            largest = figures.finite(row[3] for rows in found for row in rows)
+            if max(largest, default=0) > 2**30:
                 size, unit = 2**30, "GiB"
         lines = [
             Line(
@@ -289,7 +321,7 @@ def devices(runs: Sequence[Run]) -> str:
                 [
                     (at, low / size, high / size)
                     for at, _, low, high in rows
-                    if low < high
+                    if not low == high
                 ],
             )
             for color, (run, rows) in enumerate(zip(runs, found))
@@ -298,6 +330,7 @@ def devices(runs: Sequence[Run]) -> str:
         title += f" ({unit})" * (unit != "%")
         label = "minutes since the first sample"
         plots.append(plot(title, lines, label, form, from_zero=unit != "°C"))
+    drawn = _plots(runs, plots, "") if any(plots) else ""
     rows = [
         [f"{run.name}, {name}", *figures.device_row(samples)]
         for run in runs
@@ -308,6 +341,6 @@ def devices(runs: Sequence[Run]) -> str:
         "to the largest of them."
     )
     return (
-        f'<p class="lead">{lead}</p>{_plots(runs, plots, "")}'
+        f'<p class="lead">{lead}</p>{drawn}'
         f"{table(figures.DEVICE_HEAD, rows, 'Devices over the whole run')}"
     )

@@ -18,6 +18,8 @@ _MOST_POINTS = 600
 """Points that are drawn of a line: of a longer one, every n-th."""
 _FEW_POINTS = 30
 """Points of a line that are drawn as dots, too."""
+_APART = 0.12
+"""Share of the width from one label of the x axis to the next."""
 _MOST_ROWS = 60
 """Rows of the table under a plot."""
 _DECADES_FOR_LOG = 1.7
@@ -62,7 +64,7 @@ def plot(
     note: str = "",
     dashes: tuple[str, str] = ("training", "validation"),
 ) -> str:
-    """Returns the HTML of a plot; empty if no line has a point.
+    """Returns the HTML of a plot; empty without a point, or for a constant.
 
     Args:
         title: String, the quantity and its unit.
@@ -80,12 +82,14 @@ def plot(
     ys = [y for line in lines for _, y in line.points]
     ys += [y for line in lines for _, *pair in line.band for y in pair]
     ys = [y for y in ys if math.isfinite(y)]
+    if len(set(ys)) == 1 and any(len(line.points) > 1 for line in lines):
+        return ""
     if log is None:
         log = min(ys) > 0 and math.log10(max(ys) / min(ys)) > _DECADES_FOR_LOG
     xs = [x for line in lines for x, _ in line.points if math.isfinite(x)]
     xs += [x for line in lines for *edges, _ in line.bars for x in edges]
     x_axis = axis(xs, log_x, integers=integers, padded=False)
-    x_axis.ticks = x_ticks or x_axis.ticks
+    x_axis.ticks = _apart(x_ticks or x_axis.ticks, x_axis)
     is_share = y_format is percent
     y_axis = axis(ys, log, from_zero and not log, is_share=is_share)
     drawn = "".join(_svg(line, x_axis, y_axis) for line in lines)
@@ -95,13 +99,17 @@ def plot(
     )
     ticks = "".join(
         f'<span class="y" style="bottom:{100 * level:.2f}%">'
-        f"{escape(f'{100 * tick:.4g} %' if is_share else short(tick))}</span>"
+        f"{escape(_y_label(tick, is_share))}</span>"
         for tick, level in zip(y_axis.ticks, levels)
     ) + "".join(
-        f'<span class="x" style="left:{100 * x_axis.share(tick):.2f}%">'
+        f'<span class="x" style="left:{100 * share:.2f}%;'
+        f'transform:translateX(-{100 * share:.0f}%)">'
         f"{escape(x_format(tick))}</span>"
         for tick in x_axis.ticks
+        for share in [x_axis.share(tick)]
     )
+    labels = [_y_label(tick, is_share) for tick in y_axis.ticks]
+    margin = max(map(len, labels), default=0)
     hover = [_hover(one, x_axis, y_axis, x_format, y_format) for one in lines]
     kinds = {line.dashed for line in lines}
     notes = [note] * bool(note) + ["logarithmic axis"] * bool(log)
@@ -112,6 +120,7 @@ def plot(
         f"{f'<small>{about}</small>' * bool(about)}</figcaption>"
         f"{_dashes(*dashes) * (len(kinds) > 1)}"
         f'<div class="canvas" role="img" tabindex="0" '
+        f'style="--labels:{margin}ch" '
         f'aria-label="{escape(_spoken(title, lines, x_label, y_format))}" '
         f'data-lines="{escape(json.dumps(hover))}">'
         '<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" '
@@ -119,6 +128,19 @@ def plot(
         f'<div class="x-label">{escape(x_label)}</div>'
         f"{_values(title, lines, x_label, x_format, y_format)}</figure>"
     )
+
+
+def _apart(ticks: Sequence[float], x_axis: Axis) -> list[float]:
+    """Returns the ticks whose labels don't meet."""
+    found: list[float] = []
+    for tick in ticks:
+        if not found or x_axis.share(tick) - x_axis.share(found[-1]) >= _APART:
+            found.append(tick)
+    return found
+
+
+def _y_label(tick: float, is_share: bool) -> str:
+    return f"{100 * tick:.4g} %" if is_share else short(tick)
 
 
 def _dashes(solid: str, dashed: str) -> str:
@@ -180,19 +202,27 @@ def _svg(line: Line, x_axis: Axis, y_axis: Axis) -> str:
         for place in piece
         if is_short or len(piece) == 1
     ]
-    band = [at(x, high) for x, _, high in line.band]
-    band += [at(x, low) for x, low, _ in reversed(line.band)]
+    areas = [
+        [at(x, high) for x, _, high in group]
+        + [at(x, low) for x, low, _ in reversed(group)]
+        for is_finite, found in itertools.groupby(
+            line.band, lambda point: all(map(math.isfinite, point))
+        )
+        if is_finite
+        for group in [[*found]]
+    ]
     if line.bars:
         corners = [
             [(low, 0.0), (low, y), (high, y), (high, 0.0)]
             for low, high, y in line.bars
         ]
-        band = [at(*corner) for bar in corners for corner in bar]
-        path, dots = "M" + "L".join(band), []
+        areas = [[at(*corner) for bar in corners for corner in bar]]
+        path, dots = "M" + "L".join(areas[0]), []
+    filled = "".join(f"M{'L'.join(area)}Z" for area in areas)
     kind = "line dashed" if line.dashed else "line"
     return (
         f'<g class="{mark(line.color)}">'
-        + (f'<path class="band" d="M{"L".join(band)}Z"/>' if band else "")
+        + (f'<path class="band" d="{filled}"/>' if areas else "")
         + f'<path class="{kind}" d="{path}"/>'
         + (f'<path class="dots" d="{"".join(dots)}"/>' if dots else "")
         + "</g>"

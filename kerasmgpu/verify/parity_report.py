@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from rich.table import Table
-
 from kerasmgpu.commands import reports
+from kerasmgpu.commands.fitted_table import FittedTable
 
 _LAYERS_SHOWN = 12
 
@@ -41,7 +40,7 @@ def print_tables(result: dict[str, Any]) -> None:
     reports.say(console, _verdict(result))
 
 
-def _checks(result: dict[str, Any], runs: list[dict[str, Any]]) -> Table:
+def _checks(result: dict[str, Any], runs: list[dict[str, Any]]) -> FittedTable:
     rows = ", ".join(map(str, result["batch_rows"]))
     replicas = map(_name, runs)
     table = reports.table(
@@ -65,7 +64,7 @@ def _cell(check: dict[str, float]) -> str:
     return f"{distance:.1e} {mark}"
 
 
-def _layers(run: dict[str, Any]) -> Table:
+def _layers(run: dict[str, Any]) -> FittedTable:
     """Returns the table of layers, from two before the first that differs."""
     step = run["first_step"]
     when = "the last step" if step is None else f"step {step}"

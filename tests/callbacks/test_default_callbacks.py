@@ -32,28 +32,40 @@ def kinds(*arguments, **keywords):
     return [type(made) for made in callbacks.default(*arguments, **keywords)]
 
 
-def test_all_but_progress_are_there(tmp_path):
-    expected = [kind for name, kind in KINDS.items() if name != "progress"]
-    assert kinds(tmp_path) == expected
-    assert kinds(tmp_path, progress=True) == list(KINDS.values())
+def test_all_are_there_and_told_in_a_line(tmp_path, capsys):
+    assert kinds(tmp_path) == list(KINDS.values())
+    names = ", ".join(kind.__name__ for kind in KINDS.values())
+    assert capsys.readouterr().out == (
+        f"callbacks: {names}; files in {tmp_path}, shown by kerasmgpu report "
+        f"{tmp_path}\n"
+    )
+
+
+@pytest.mark.parametrize("verbose, lines", [(0, 2), (2, 0)])
+def test_something_is_seen_of_every_fit(capsys, verbose, lines):
+    made = callbacks.default()
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    capsys.readouterr()
+    model.fit(
+        X, X[:, :1], batch_size=8, epochs=2, verbose=verbose, callbacks=made
+    )
+    found = capsys.readouterr().out
+    assert found.count("examples/s,") == lines
+    assert found.count("- examples/s: ") == 2 - lines
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_each_is_left_out_by_its_argument(name, tmp_path):
     others = [kind for key, kind in KINDS.items() if key != name]
-    chosen = {"progress": True, name: False}
-    assert kinds(tmp_path, **chosen) == others
+    assert kinds(tmp_path, **{name: False}) == others
 
 
 def test_without_a_folder_nothing_is_written():
-    expected = [
-        kind
-        for name, kind in KINDS.items()
-        if name not in (*IN_A_FOLDER, "progress")
-    ]
+    expected = [kind for name, kind in KINDS.items() if name not in IN_A_FOLDER]
     made = callbacks.default()
     assert [type(each) for each in made] == expected
-    assert made[1].path is None
+    assert made[2].path is None
 
 
 def test_a_dictionary_sets_arguments(tmp_path):
@@ -78,7 +90,7 @@ def test_a_callback_takes_the_place(tmp_path):
     made = callbacks.default(checkpoint=own, not_finite=stop)
     assert made[-1] is own
     assert stop in made
-    assert len(made) == 4
+    assert len(made) == 5
 
 
 def test_callbacks_of_the_user_see_the_speed_and_are_recorded(tmp_path):

@@ -98,10 +98,15 @@ def test_the_line_follows_that_of_keras(capsys, verbose):
     assert len(lines) == 2
     for epoch, rate in enumerate(history["examples_per_second"]):
         assert (
-            f"epoch {epoch + 1}/2: {rate:,.0f} examples/s ({rate / 2:,.0f} per "
+            f"{rate:,.0f} examples/s ({rate / 2:,.0f} per "
             f"replica, {rate / 200:.0%}".replace("%", " %")
             in lines[epoch]
         )
+        # Keras has printed them.
+        is_shown = (
+            rf"epoch {epoch + 1}/2: loss [\d.,e-]+, validation loss [\d.]"
+        )
+        assert bool(re.match(is_shown, lines[epoch])) == (verbose == 0)
     # Six steps per epoch: the schedule changes after the ninth.
     assert re.search(r"learning rate 0\.5, \d:\d\d left$", lines[0])
     assert lines[1].endswith("learning rate 2")
@@ -283,7 +288,7 @@ def test_what_is_no_run_is_refused(tmp_path, monkeypatch, given, problem):
 def test_epochs_get_a_line_by_time(epochs, seconds, reported):
     callback = Progress()
     callback.params = {"epochs": epochs}
-    callback._due = -np.inf
+    callback._pace = progress._Pace(None)
     assert reported == [
         epoch
         for epoch in range(1, epochs + 1)
@@ -297,3 +302,43 @@ def test_logs_come_first(capsys):
     assert re.match(
         r"epoch 1/1: MSE [\d.,]+, .*examples/s", capsys.readouterr().out
     )
+
+
+def test_all_logs_are_shown_with_those_of_validation(capsys):
+    model = compiled()
+    model.compile("sgd", "mse", metrics=["mae"], jit_compile=False)
+    fit(model, Progress(), validation_data=(ROWS, ROWS[:, :1]))
+    line = capsys.readouterr().out.splitlines()[-1]
+    names = re.findall(r"([a-z ]+) [\d.e-]+,", line.partition(": ")[2])
+    assert [name.strip() for name in names[:4]] == [
+        "loss",
+        "mae",
+        "validation loss",
+        "validation mae",
+    ]
+
+
+def test_a_resume_within_an_epoch_counts_no_pause(tmp_path, capsys):
+    """The steps before the resume count as those after it; the pause doesn't."""
+
+    class End(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2 and self.model.optimizer.iterations.numpy() > 6:
+                raise KeyboardInterrupt
+
+    def callbacks(*others):
+        return [
+            Progress(),
+            *others,
+            kerasmgpu.callbacks.Checkpoint(tmp_path, every_steps=1),
+        ]
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(compiled(0.05), *callbacks(End()), epochs=3)
+    time.sleep(3)
+    capsys.readouterr()
+    fit(compiled(0.05), *callbacks(), epochs=3)
+    lines = re.findall(r"epoch 2/3.* (\d+):(\d+) left", capsys.readouterr().out)
+    # An epoch has six steps.
+    ((minutes, seconds),) = lines
+    assert (int(minutes), int(seconds) < 3) == (0, True)

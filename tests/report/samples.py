@@ -104,6 +104,28 @@ def epochs(count=12, replicas=2, workers=1, rate=10_000.0, offset=0.0):
     return records
 
 
+def times(count=12, workers=1, rate=10_000.0):
+    """What the time of epochs went to."""
+    steps = 100 * 1024 / rate
+    together = 0.2 * steps * (workers > 1)
+    lines = [
+        {
+            "epoch": n,
+            "computation": 0.8 * steps - together,
+            "waiting for input": 0.2 * steps,
+            "communication, waiting for other workers": together,
+            "tracing and compilation": 4.0 * (n == 1),
+            "validation": 1.5,
+            "checkpoints": 0.7,
+            "callback Tracker": 0.3,
+            "callback History": 0.001,
+            "other": 0.01,
+        }
+        for n in range(1, count + 1)
+    ]
+    return [*lines, {"epoch": count, "checkpoints": 1.0}]
+
+
 def histograms(count=12, median=0.1):
     """Histograms of 100 steps."""
     first = round(math.log10(median) * 40) - 3
@@ -158,6 +180,7 @@ def complete(folder, replicas=2, workers=1, rate=10_000.0, offset=0.0):
         folder,
         run_json=facts(replicas, workers),
         history_jsonl=epochs(12, replicas, workers, rate, offset),
+        times_jsonl=times(12, workers, rate),
         steps_jsonl=histograms(median=1024 / rate),
         devices_jsonl=samples(replicas, workers),
     )

@@ -13,33 +13,37 @@ def read(folder, **files):
     return run
 
 
-def test_the_parts_of_a_jobs_time(tmp_path):
-    record = {
+def test_parts_of_the_time_add_up_over_epochs(tmp_path):
+    line = {
         "epoch": 1,
-        "seconds": 10.0,
-        "input_wait_share": 0.2,
-        "steps_per_second": 5.0,
-        # Of a step's 0.2 s workers are busy for 0.15 s on average.
-        "slowest_worker_step_seconds": 0.16,
-        "fastest_worker_step_seconds": 0.14,
-        "wall_seconds": 15.0,
-        "validation_seconds": 3.0,
+        "computation": 50.0,
+        "checkpoints": 10.0,
+        "callback Slow": 30.0,
+        "callback Quick": 0.25,
+        "callback History": 0.25,
     }
-    run = read(tmp_path, history_jsonl=[record, {**record, "epoch": 2}])
-    assert figures.time_parts(run) == pytest.approx(
-        dict(zip(figures.TIMES, (11.0, 4.0, 5.0, 6.0, 4.0)))
+    after = {"epoch": 2, "checkpoints": 4.0, "validation": None}
+    run = read(
+        tmp_path, run_json={}, times_jsonl=[line, {**line, "epoch": 2}, after]
     )
+    assert figures.time_parts(run) == {
+        "computation": 100.0,
+        "checkpoints": 24.0,
+        "callback Slow": 60.0,
+        # Each is less than a hundredth.
+        "other callbacks": 1.0,
+    }
 
 
-def test_times_that_are_not_known_are_left_out(tmp_path):
-    lines = [
-        {"epoch": 1, "seconds": 10.0, "input_wait_share": 0.1},
-        {"epoch": 2, "seconds": None, "input_wait_share": 0.1},
-        {"epoch": 3, "seconds": 5.0, "input_wait_share": None},
-    ]
-    run = read(tmp_path, history_jsonl=lines)
-    parts = figures.time_parts(run)
-    assert parts == {"computation": 14.0, "waiting for input": 1.0}
+def test_the_longest_callbacks_have_names(tmp_path):
+    times = {f"callback {n}": float(n) for n in range(10, 16)}
+    run = read(tmp_path, run_json={}, times_jsonl=[{"epoch": 1, **times}])
+    assert figures.time_parts(run) == {
+        "callback 15": 15.0,
+        "callback 14": 14.0,
+        "callback 13": 13.0,
+        "other callbacks": 33.0,
+    }
 
 
 def test_histograms_of_epochs_add_up(tmp_path):
@@ -83,6 +87,29 @@ def test_scaling_at_one_batch_of_a_replica(tmp_path):
     )
     ((batch, _),) = figures.scaling(runs)
     assert batch == "the batch of a replica"
+
+
+def test_scaling_compares_epochs_of_one_size(tmp_path):
+    small = {"examples_per_epoch": 1024, "steps_per_epoch": 1}
+    large = {"examples_per_epoch": 102_400, "steps_per_epoch": 100}
+    runs = runs_of(
+        tmp_path,
+        (1, 500.0, small),
+        (1, 1000.0, large),
+        (2, 1800.0, {**large, "epochs": 3}),
+    )
+    ((_, alike),) = figures.scaling(runs)
+    assert [(r.replicas, r.facts["examples_per_epoch"]) for r in alike] == [
+        (1, 102_400),
+        (2, 102_400),
+    ]
+
+
+def test_scaling_compares_with_the_faster_run_of_the_fewest(tmp_path):
+    runs = runs_of(tmp_path, (1, 700.0, {}), (1, 1000.0, {}), (2, 1900.0, {}))
+    ((_, alike),) = figures.scaling(runs)
+    first = figures.fastest_of_fewest(alike)
+    assert figures.efficiency(alike[-1], first)[1] == pytest.approx(0.95)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +156,21 @@ def test_devices_over_time_are_a_mean_and_its_limits(tmp_path):
         figures.over_time(run, "cpu_utilization", of_process=True)[0][1] == 2.0
     )
     assert figures.over_time(run, "cpu_utilization", of_process=False) == []
+
+
+def test_a_pause_is_a_gap_and_costs_no_detail(tmp_path):
+    times = [*range(100, 150), *range(9000, 9050)]
+    lines = [
+        {"time": float(t), "device": "GPU:0", "power_watts": float(t % 50)}
+        for t in times
+    ]
+    run = read(tmp_path, run_json={}, devices_jsonl=lines)
+    rows = figures.over_time(run, "power_watts", of_process=False)
+    gaps = [n for n, row in enumerate(rows) if math.isnan(row[1])]
+    assert len(gaps) == 1
+    assert rows[gaps[0] + 1][0] == pytest.approx((9000 - 100) / 60)
+    # Nearly a point for each sample, in spite of the pause.
+    assert len(rows) > 90
 
 
 def test_many_samples_are_few_points(tmp_path):

@@ -128,13 +128,13 @@ def test_names_and_values_are_text(tmp_path):
     [
         ({"history_jsonl": ""}, "No epoch has ended yet."),
         ({"run_json": {}}, "No run.json or flags.txt says"),
-        ({"result_json": {}}, "No epoch tells how long its steps took."),
+        ({"result_json": {}}, "No times.jsonl"),
         ({"history_jsonl": '{"epoch": 1, "loss": NaN}\n'}, "epoch 1"),
         ({"history_jsonl": '{"epoch": 1, "loss": 1e999}\n'}, "epoch 1"),
         ({"history_jsonl": '{"epoch": 1, "loss": "x"}\n'}, "epoch 1"),
         ({"history_jsonl": samples.epochs(1)}, "9,000"),
         ({"run_json": samples.facts(devices=3)}, "devices has an unexpected"),
-        ({"run_json": {"sent_per_step": [3, {}]}}, "One replica sends nothing"),
+        ({"run_json": {"sent_per_step": [3, {}]}}, "What is left out"),
         ({"run_json": {"replicas": 2, "sent_per_step": [{}]}}, "None"),
         ({"run_json": samples.facts(layers=[3, {"by": 3}])}, "Layers of"),
         ({"run_json": samples.facts(replicas=-5, workers=1)}, "autoencoder"),
@@ -150,7 +150,11 @@ def test_names_and_values_are_text(tmp_path):
 def test_poor_folders_have_a_page(tmp_path, files, expected):
     found = parse(render(samples.write(tmp_path / "run", **files)))
     assert expected in found.text
-    assert {"settings", "curves", "speed", "time", "devices"} <= found.ids
+    # A section without anything is a line at the end.
+    assert found.find("p", "missing") == []
+    for title in ("Where the time goes", "Devices"):
+        name = title.split()[-2 if title[0] == "W" else 0].lower()
+        assert (name in found.ids) != (f"{title}: No" in found.text)
 
 
 def test_a_damaged_file_is_one_line_and_the_rest_stays(three, tmp_path):
@@ -160,6 +164,38 @@ def test_a_damaged_file_is_one_line_and_the_rest_stays(three, tmp_path):
     assert found.text.count("history.jsonl can't be read") == 1
     assert "Devices over the whole run" in found.tables
     assert found.tables["Loss"][0] == ["epoch", "one", "one (validation)"]
+
+
+def test_the_title_is_the_model_and_the_path(three):
+    text = render(three[0])
+    assert "<h1>autoencoder</h1>" in text
+    assert str(three[0]) in parse(text).text
+
+
+def test_no_two_parts_have_a_color(tmp_path):
+    sent = [
+        {"kind": "all_reduce", "purpose": f"purpose {n}", "bytes": 1000 - n}
+        for n in range(20)
+    ]
+    folder = samples.complete(tmp_path / "run")
+    samples.write(folder, run_json=samples.facts(sent_per_step=sent))
+    (head, row) = parse(render(folder)).tables["What replicas send in a step"]
+    assert head[2:] == [
+        *(f"purpose {n}, all-reduce" for n in range(11)),
+        "the rest",
+    ]
+    assert row[-1].startswith(units.data(sum(1000 - n for n in range(11, 20))))
+
+
+def test_columns_of_dashes_are_left_out(tmp_path):
+    lines = [
+        {"time": 100.0 + n, "device": "CPU:0", "memory_bytes": 5 << 30}
+        for n in range(3)
+    ]
+    folder = samples.complete(tmp_path / "run")
+    samples.write(folder, devices_jsonl=lines)
+    head = parse(render(folder)).tables["Devices over the whole run"][0]
+    assert head == ["device", "peak memory"]
 
 
 def test_a_run_that_goes_on_says_so(tmp_path):

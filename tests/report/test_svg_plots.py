@@ -56,6 +56,41 @@ def test_a_nan_is_a_gap_and_a_lone_point_a_dot():
     assert path_of(html, "dots").count("M") == 1
 
 
+def test_points_and_labels_are_within_the_frame():
+    points = [(1.0, 0.0), (2.0, 5.0), (3.0, 10.0)]
+    html = plot("Loss", [Line("run", 0, points)], "epoch", from_zero=True)
+    numbers = [float(n) for n in re.findall(r"[\d.]+", path_of(html))]
+    assert all(10 <= number <= 990 for number in numbers)
+    for share, moved in re.findall(r"left:([\d.]+)%;.*?-(\d+)%", html):
+        assert float(share) == pytest.approx(float(moved), abs=1)
+
+
+def test_labels_do_not_meet():
+    points = [(x / 1000, 1.0 + x) for x in range(50, 110, 10)]
+    html = plot("Steps", [Line("run", 0, points)], "time", log_x=True)
+    places = [
+        float(p) for p in re.findall(r'class="x" style="left:([\d.]+)', html)
+    ]
+    assert len(places) > 1
+    assert all(b - a >= 12 for a, b in zip(places, places[1:]))
+
+
+def test_a_constant_is_no_plot():
+    points = [(1, 0.5), (2, 0.5), (3, 0.5)]
+    assert plot("Rate", [Line("run", 0, points)], "epoch") == ""
+    other = Line("other", 1, [(1, 0.5), (2, 0.6)])
+    assert plot("Rate", [Line("run", 0, points), other], "epoch")
+
+
+def test_an_area_ends_at_a_gap():
+    nan = math.nan
+    points = [(1, 1.0), (2, 2.0), (3, nan), (9, 1.0), (10, 2.0)]
+    band = [(x, y - 0.5, y + 0.5) for x, y in points]
+    html = plot("Power", [Line("run", 0, points, band)], "minutes")
+    assert path_of(html, "band").count("M") == 2
+    assert "nan" not in path_of(html, "band")
+
+
 def test_without_a_finite_value_there_is_no_plot():
     assert plot("Loss", [Line("run", 0, [(1, math.nan)])], "epoch") == ""
     assert plot("Loss", [], "epoch") == ""

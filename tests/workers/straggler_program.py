@@ -1,5 +1,6 @@
 """A case of `shared_program`: throughput; worker 1 needs longer for its part."""
 
+import json
 import time
 
 import keras
@@ -10,6 +11,18 @@ import kerasmgpu
 
 # Far more than a busy machine takes from the other worker.
 SECONDS = 0.3
+LATE = 0.2
+
+
+class Late(keras.callbacks.Callback):
+    """Sleeps after each step, on the second worker."""
+
+    def __init__(self, is_slow):
+        super().__init__()
+        self.seconds = LATE * is_slow
+
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(self.seconds)
 
 
 def run(strategy, _, folder):
@@ -38,6 +51,7 @@ def run(strategy, _, folder):
     # Not counted with the steps that are measured.
     model.fit(x, x, batch_size=8, verbose=0)
     pauses.append(SECONDS * is_slow)
+    start = time.perf_counter()
     model.fit(
         x,
         x,
@@ -47,5 +61,9 @@ def run(strategy, _, folder):
         callbacks=[
             kerasmgpu.callbacks.ThroughputLogger(path),
             kerasmgpu.callbacks.RunRecord(f"{path}.run"),
+            Late(is_slow),
         ],
     )
+    if not is_slow:
+        wall = time.perf_counter() - start
+        (folder / "wall.json").write_text(json.dumps(wall))

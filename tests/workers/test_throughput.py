@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kerasmgpu.report import figures, run_files
-from tests.workers.straggler_program import SECONDS
+from tests.workers.straggler_program import LATE, SECONDS, Late
 
 pytestmark = [pytest.mark.slow, pytest.mark.job_case(2, 1, "straggler")]
 
@@ -29,8 +29,15 @@ def test_a_straggler_is_named_and_rows_are_counted_once(job):
         for number, epoch in enumerate(epochs, start=1)
     ]
     parts = figures.time_parts(run)
-    computing, _, together = map(parts.get, figures.TIMES[:3])
-    # Half of a step the other worker waits for this one.
-    assert together > 0.25 * (together + computing)
+    # The first worker waits for the other one in each step, and computes little.
+    together = parts["communication, waiting for other workers"]
+    assert together > 0.8 * 3 * 6 * SECONDS
+    assert parts["computation"] < 0.5 * together
+    # Between its steps the other worker has a slow callback.
+    late = parts[f"callback {Late.__name__} on worker 1"]
+    assert late > 0.8 * 3 * 6 * LATE
+    assert sum(parts.values()) == pytest.approx(
+        json.loads((job.files / "wall.json").read_text()), rel=0.05
+    )
     # For the Python function the batch's outputs [8, 2] are gathered.
     assert figures.sent(run)["activations, all-gather"] == 64

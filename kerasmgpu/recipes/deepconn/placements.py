@@ -158,7 +158,6 @@ def print_table(rows: Sequence[Row]) -> None:
     columns = "devices,s per epoch,train MSE,held-out MSE,copies per step"
     right = [*columns.split(","), "share in copies"]
     table = reports.table("placements", "placement", right=right)
-    table.columns[0].no_wrap = True
     for row in rows:
         copies = share = "not profiled"
         if row.profile is not None:

@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Column, Table
 from rich.text import Text
 
 from kerasmgpu.commands import plots, reports
+from kerasmgpu.commands.fitted_table import FittedTable
 from kerasmgpu.job import workers
 from kerasmgpu.recipes.shared.run_folder import RunFolder
 
@@ -107,7 +107,7 @@ def print_table(
         "examples/s (median epoch)": all_replicas,
         "examples/s per replica": one_replica,
     }
-    table = Table(Column(no_wrap=True), Column(), show_header=False)
+    table = FittedTable("", ["", ""], has_headings=False)
     for label, value in rows.items():
         # Names of files and users are no markup, whatever their brackets.
         table.add_row(label, Text(str(value)))
