@@ -20,6 +20,7 @@ from kerasmgpu._keras import (  # noqa: F401
     normalization,
     outside_steps,
     recomputed,
+    replica_draws,
     steps,
     stored_weights,
 )
@@ -30,6 +31,7 @@ from kerasmgpu.engine import (  # noqa: F401
     entered,
     generators,
     graph_resets,
+    loaded_functions,
     seams,
     tapes,
 )
