@@ -575,7 +575,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         this one's handle holds between contexts has another shape, from which
         TensorFlow's optimizations of the graph would infer wrong shapes.
         """
-        handle = self._handle
+        handle: tf.Tensor = self.handle
         try:
             if not tf.executing_eagerly():
                 self._handle = self._handle_of_a_call()
