@@ -36,10 +36,3 @@ def test_they_are_one_devices_on_each_replica(replicas, in_graph):
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(other, np.repeat(one, 3, 0))
     np.testing.assert_array_equal(followed, after)
-
-
-def test_tensorflows_strategies_draw_as_before():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    keras.utils.set_random_seed(1)
-    draws = strategy.run(lambda: keras.random.normal((4,))).values
-    assert not np.array_equal(*map(np.array, draws))

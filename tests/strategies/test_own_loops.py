@@ -70,13 +70,9 @@ def by_hand(model, optimizer, average):
 
 def by_rows(model, optimizer, average):
     kernel = model.trainable_variables[0].value
-    with (
-        kernel.distribute_strategy.scope()
-        if tf.distribute.has_strategy()
-        or (hasattr(kernel, "parts") or hasattr(kernel, "values"))
-        else contextlib.nullcontext()
-    ):
-        (gradient, *_) = gradients(model)
+    strategy = kernel.distribute_strategy
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        gradient = gradients(model)[0]
         rows = tf.IndexedSlices(0.1 * gradient[1:3], tf.constant([1, 2]))
         kernel.scatter_sub(rows)
 
