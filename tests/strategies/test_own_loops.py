@@ -25,7 +25,7 @@ SETTINGS = {
     "offload": lambda: mirrored(2, "weights", offload="optimizer"),
     "groups": lambda: mirrored(4, "weights", shard_over=2),
     "mesh": lambda: kerasmgpu.strategy(
-        mesh=(2, 2), layout={"dense.*/kernel": (None, "model")}
+        mesh=(2, 2), layout={".*kernel": (None, "model")}
     ),
 }
 
@@ -70,7 +70,7 @@ def by_hand(model, optimizer, average):
 
 def by_rows(model, optimizer, average):
     kernel = model.trainable_variables[0].value
-    strategy = kernel.distribute_strategy
+    strategy = getattr(kernel, "distribute_strategy", None)
     with strategy.scope() if strategy else contextlib.nullcontext():
         gradient = gradients(model)[0]
         rows = tf.IndexedSlices(0.1 * gradient[1:3], tf.constant([1, 2]))
