@@ -21,6 +21,7 @@ from kerasmgpu._keras import (  # noqa: F401
     outside_steps,
     progress_bar,
     recomputed,
+    replica_draws,
     steps,
     stored_weights,
 )
@@ -31,6 +32,7 @@ from kerasmgpu.engine import (  # noqa: F401
     entered,
     generators,
     graph_resets,
+    loaded_functions,
     seams,
     tapes,
 )

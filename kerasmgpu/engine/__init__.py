@@ -25,6 +25,7 @@
     generators.py            `tf.random.Generator` in a step
     variable_copies.py       creates copies of a variable
     distributed_variables.py a copy per replica: as numbers, sliced, as sums
+    loaded_functions.py      functions of a SavedModel, outside of replicas
     entered.py               the strategy that `set_distribution` enters
     tapes.py                 gradient tapes outside of replicas
     private_names.py         private names of TensorFlow

@@ -11,6 +11,9 @@ from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
+from tensorflow.python.distribute.mirrored_run import (
+    _MirroredReplicaThread as MirroredReplicaThread,
+)
 from tensorflow.python.distribute.mirrored_strategy import MirroredExtended
 from tensorflow.python.distribute.values import DistributedVariable
 from tensorflow.python.eager import backprop, context, tape
@@ -19,6 +22,7 @@ from tensorflow.python.eager.polymorphic_function import (
     function_context,
     tracing_compilation,
 )
+from tensorflow.python.framework import auto_control_deps_utils
 from tensorflow.python.framework import config as configuration
 from tensorflow.python.framework import ops as graphs
 from tensorflow.python.ops import (
@@ -26,13 +30,19 @@ from tensorflow.python.ops import (
     resource_variable_ops,
     variable_scope,
 )
+from tensorflow.python.saved_model.load import (
+    _WrapperFunction as LoadedFunction,
+)
 
 __all__ = [
     "CollectiveAllReduce",
     "CollectiveAllReduceExtended",
     "DistributedVariable",
+    "LoadedFunction",
     "MirroredExtended",
+    "MirroredReplicaThread",
     "attributes",
+    "auto_control_deps_utils",
     "backprop",
     "configuration",
     "context",

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import tensor_callable
 from tensorflow.python.distribute import values_util
-from tensorflow.python.eager import record
+from tensorflow.python.eager import context, record
 from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
@@ -477,12 +477,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             return value + self._checked(*args)
         if method == "assign_sub":
             return value - self._checked(*args)
-        self._set_whole(value)
-        getattr(super(), method)(*args, **kwargs)
-        value = tf.raw_ops.ReadVariableOp(
-            resource=self.handle, dtype=self.dtype
-        )
-        self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
+        with self._holding(value):
+            getattr(super(), method)(*args, **kwargs)
+            value = tf.raw_ops.ReadVariableOp(
+                resource=self.handle, dtype=self.dtype
+            )
         return tf.ensure_shape(value, self.shape)
 
     def _checked(self, value: Any) -> Any:
@@ -559,24 +558,47 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         if self._is_whole:
             yield
             return
-        self._set_whole(self.joined())
-        self._is_whole = True
+        with self._holding(self.joined()):
+            self._is_whole = True
+            try:
+                yield
+                value = super()._read_variable_op()
+            finally:
+                self._is_whole = False
+        self._divide(value)
+
+    @contextlib.contextmanager
+    def _holding(self, value: tf.Tensor) -> Iterator[None]:
+        """Context in which the handle holds a value of the whole shape.
+
+        In a graph it is the handle of another variable, one for each call: what
+        this one's handle holds between contexts has another shape, from which
+        TensorFlow's optimizations of the graph would infer wrong shapes.
+        """
+        handle: tf.Tensor = self.handle
         try:
+            if not tf.executing_eagerly():
+                self._handle = self._handle_of_a_call()
+            self._set_whole(value)
             yield
-            value = super()._read_variable_op()
-            self._divide(value)
         finally:
-            self._is_whole = False
-            self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
+            self._handle = handle
+            if tf.executing_eagerly():
+                self._set_whole(tf.zeros([0], self.dtype))  # Frees the memory.
+
+    def _handle_of_a_call(self) -> tf.Tensor:
+        """Returns the handle of a variable that lives as long as it is used."""
+        with tf.device(self.device):
+            handle = tf.raw_ops.VarHandleOp(
+                dtype=self.dtype,
+                shape=self.shape,
+                shared_name=context.anonymous_name(),
+            )
+        handle._sharded_variable = weakref.ref(self)
+        return handle
 
     def _set_whole(self, value: tf.Tensor) -> None:
         """Makes the handle hold a value: the whole one, or an empty tensor."""
-        if not tf.executing_eagerly():
-            # A graph refuses static shapes other than that of the handle.
-            unknown = tf.TensorShape(None)
-            value = tf.raw_ops.PlaceholderWithDefault(
-                input=value, shape=unknown
-            )
         tf.raw_ops.AssignVariableOp(
             resource=self.handle, value=value, validate_shape=False
         )
