@@ -86,7 +86,9 @@ def test_unknown_attribute():
 
 
 ROOMS = [
+    "import_hooks",
     "_keras_hook",
+    "_tensorflow_hook",
     "atomic_files",
     "errors",
     "signals",

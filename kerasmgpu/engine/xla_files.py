@@ -26,6 +26,13 @@ MOST_BYTES = 2 << 30
 _ABANDONED_SECONDS = 3600
 """Age of a temporary file whose writer must have been killed."""
 
+_TUNING = re.compile(rb"\+(?=prefer-(?:no-gather|no-scatter|\d+-bit))")
+"""What LLVM is told about a processor besides its features.
+
+XLA writes it to a program as features that the program needs. It doesn't find
+them among those of the processor that loads the program, and logs an error for
+each. Seen with TensorFlow 2.21, on processors with AVX-512."""
+
 _FUNCTION = re.compile(PREFIX.encode() + rb"[0-9a-f]+")
 
 
@@ -68,7 +75,8 @@ class XlaFiles:
     ) -> dict[str, str]:
         """Links the files of some functions into a folder.
 
-        A file that isn't what it was when it was written, is removed.
+        A file that isn't what it was when it was written, is removed, and so is
+        one that says it needs what no processor has (`_TUNING`).
 
         Args:
             target: Path of a folder, where TensorFlow looks for files.
@@ -85,7 +93,8 @@ class XlaFiles:
                 continue
             with contextlib.suppress(FileNotFoundError):  # By another process.
                 require_private(entry)
-                if _checksum(entry.read_bytes()) != checksum:
+                content = entry.read_bytes()
+                if _checksum(content) != checksum or _TUNING.search(content):
                     with _unless_read_only():
                         entry.unlink()
                     continue
@@ -98,10 +107,13 @@ class XlaFiles:
     def keep(self, file: pathlib.Path, function: str) -> None:
         """Copies a file that TensorFlow has written, and leaves a link there.
 
+        The copy has `_TUNING` as features that the program doesn't need, in as
+        many bytes. Features that it does need are compared as before.
+
         Args:
             function: Name of the function that it is of; see `function_in`.
         """
-        content = file.read_bytes()
+        content = _TUNING.sub(b"-", file.read_bytes())
         digest = function.removeprefix(PREFIX)
         name = f"{digest}.{file.name}."
         if self._first_of(name) is not None:
