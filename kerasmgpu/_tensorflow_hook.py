@@ -4,7 +4,8 @@ TensorFlow reads its flags, the folder of compiled programs among them, when it
 first lists devices (`engine/xla_cache.py`). Many programs do so before they make
 a strategy: for `set_memory_growth`, or to count GPUs. `Context` of
 `tensorflow.python.eager` lists them, for `tf.config` and for the first operation;
-checked on TensorFlow 2.18 and 2.21.
+checked on TensorFlow 2.21. A version without this method prepares the cache when
+a strategy is made, and a warning says what that costs.
 """
 
 import functools
@@ -24,8 +25,10 @@ def install() -> None:
 
 
 def _wrap(tensorflow: Any) -> None:
-    context = sys.modules[_CONTEXT].Context
-    list_devices = context._initialize_physical_devices
+    context = getattr(sys.modules.get(_CONTEXT), "Context", None)
+    list_devices = getattr(context, "_initialize_physical_devices", None)
+    if context is None or list_devices is None:
+        return
 
     @functools.wraps(list_devices)
     def prepare_and_list(self: Any, *args: Any, **kwargs: Any) -> Any:

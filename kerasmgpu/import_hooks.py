@@ -39,7 +39,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def after_import(name: str, act: _Act) -> None:
     """Calls a function with a module: now, or when it has been imported."""
-    if name in sys.modules:
-        act(sys.modules[name])
+    module = sys.modules.get(name)  # `None` where imports of it are refused.
+    if module is not None:
+        act(module)
     else:
         sys.meta_path.insert(0, _Finder(name, act))
