@@ -26,12 +26,14 @@ MOST_BYTES = 2 << 30
 _ABANDONED_SECONDS = 3600
 """Age of a temporary file whose writer must have been killed."""
 
-_TUNING = re.compile(rb"\+(?=prefer-(?:no-gather|no-scatter|\d+-bit))")
-"""What LLVM is told about a processor besides its features.
+_CHECKED = re.compile(rb"\+(?=avx512|prefer-(?:no-gather|no-scatter|\d+-bit))")
+"""Features that TensorFlow must not look for in the processor that loads a program.
 
-XLA writes it to a program as features that the program needs. It doesn't find
-them among those of the processor that loads the program, and logs an error for
-each. Seen with TensorFlow 2.21, on processors with AVX-512."""
+For AVX-512, XLA adds `prefer-no-gather` and `prefer-no-scatter`, when it compiles
+and when it loads. These are tuning, not features of a processor, so it logs two
+errors that end in "SIGILL" for each program. (Seen with TensorFlow 2.21.) Of the
+features in a file nothing is compiled any more, and files are kept by processor
+and features (`xla_versions.py`), so that one with others gets none of them."""
 
 _FUNCTION = re.compile(PREFIX.encode() + rb"[0-9a-f]+")
 
@@ -76,7 +78,7 @@ class XlaFiles:
         """Links the files of some functions into a folder.
 
         A file that isn't what it was when it was written, is removed, and so is
-        one that says it needs what no processor has (`_TUNING`).
+        one in which TensorFlow would look for `_CHECKED`.
 
         Args:
             target: Path of a folder, where TensorFlow looks for files.
@@ -94,7 +96,7 @@ class XlaFiles:
             with contextlib.suppress(FileNotFoundError):  # By another process.
                 require_private(entry)
                 content = entry.read_bytes()
-                if _checksum(content) != checksum or _TUNING.search(content):
+                if _checksum(content) != checksum or _CHECKED.search(content):
                     with _unless_read_only():
                         entry.unlink()
                     continue
@@ -107,13 +109,13 @@ class XlaFiles:
     def keep(self, file: pathlib.Path, function: str) -> None:
         """Copies a file that TensorFlow has written, and leaves a link there.
 
-        The copy has `_TUNING` as features that the program doesn't need, in as
-        many bytes. Features that it does need are compared as before.
+        The copy has `_CHECKED` as features that the program doesn't need, in as
+        many bytes. Other features are compared as before.
 
         Args:
             function: Name of the function that it is of; see `function_in`.
         """
-        content = _TUNING.sub(b"-", file.read_bytes())
+        content = _CHECKED.sub(b"-", file.read_bytes())
         digest = function.removeprefix(PREFIX)
         name = f"{digest}.{file.name}."
         if self._first_of(name) is not None:

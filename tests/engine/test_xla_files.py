@@ -188,18 +188,18 @@ def test_the_least_recently_used_files_make_room(folders):
     assert not old.exists()
 
 
-TUNED = b"+avx2,+prefer-no-gather,+prefer-256-bit,+prefetchi,+avx512f"
+TUNED = b"+avx2,+prefer-no-gather,+prefer-256-bit,+prefetchi,+avx512f,+gfni"
 
 
 def test_tuning_is_no_feature_that_a_program_needs(folders):
-    """Else TensorFlow logs "SIGILL" for it at each start; see `_TUNING`."""
+    """Else TensorFlow logs "SIGILL" for it at each start; see `_CHECKED`."""
     folder, looked_at = folders
     files = XlaFiles(folder, VERSIONS)
     file = written(looked_at, FUNCTION)
     file.write_bytes(file.read_bytes() + TUNED)
     files.keep(file, FUNCTION)
     assert file.read_bytes().endswith(
-        b"+avx2,-prefer-no-gather,-prefer-256-bit,+prefetchi,+avx512f"
+        b"+avx2,-prefer-no-gather,-prefer-256-bit,+prefetchi,-avx512f,+gfni"
     )
     assert files.link([FUNCTION], looked_at)
 
