@@ -2,7 +2,8 @@
 
 Importing this package initialises no device and does not import TensorFlow:
 public names are loaded on first use. Once Keras is imported, programs of
-`keras.distribution` work on TensorFlow (`_keras_hook.py`).
+`keras.distribution` work on TensorFlow (`_keras_hook.py`); what XLA compiles is
+kept from the first list of TensorFlow's devices on (`_tensorflow_hook.py`).
 """
 
 import sys
@@ -25,7 +26,7 @@ import importlib  # noqa: E402
 import importlib.util  # noqa: E402
 import types  # noqa: E402
 
-from kerasmgpu import _keras_hook  # noqa: E402
+from kerasmgpu import _keras_hook, _tensorflow_hook  # noqa: E402
 
 __version__ = "0.3.0"
 
@@ -74,6 +75,7 @@ __all__ = [*_HOMES, *_MODULES]
 
 
 _keras_hook.install()
+_tensorflow_hook.install()
 
 
 def __getattr__(name):

@@ -1,9 +1,9 @@
 """Completes `keras.distribution` on TensorFlow as soon as Keras is imported.
 
 Programs import Keras and kerasmgpu in any order, and kerasmgpu imports neither
-Keras nor TensorFlow by itself. So a finder on `sys.meta_path` waits for the one
-module of Keras that knows all others concerned, and completes it right after it
-has run: with the functions that Keras asks its backend for, with checks of
+Keras nor TensorFlow by itself. So an import hook (`import_hooks.py`) waits for the
+one module of Keras that knows all others concerned, and completes it right after
+it has run: with the functions that Keras asks its backend for, with checks of
 layouts, with what `Distribution` has in another version of Keras only, and with
 calls of `strategies.distributions.follow` when the distribution of a thread
 changes. What is called imports its module then.
@@ -14,12 +14,12 @@ With another backend of Keras nothing is changed. Checked on Keras 3.10 and 3.15
 
 import functools
 import importlib
-import importlib.abc
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
+
+from kerasmgpu.import_hooks import after_import
 
 _AWAITED = "keras.src.distribution.distribution_lib"
 _TENSORFLOW = "keras.src.backend.tensorflow.distribution_lib"
@@ -40,35 +40,9 @@ BACKEND_FUNCTIONS = (
 """What Keras looks up in the module of its backend, each time it is called."""
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the awaited module as others do, and completes it."""
-
-    def find_spec(
-        self, name: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != _AWAITED:
-            return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next(filter(None, found), None)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_complete(module: ModuleType) -> None:
-                execute(module)
-                complete(module)
-
-            # Of this loader only, which was made for this module.
-            setattr(spec.loader, "exec_module", execute_and_complete)  # noqa: B010
-        return spec
-
-
 def install() -> None:
     """Completes Keras's module now, or when it is imported."""
-    if _AWAITED in sys.modules:
-        complete(sys.modules[_AWAITED])
-    else:
-        sys.meta_path.insert(0, _Finder())
+    after_import(_AWAITED, complete)
 
 
 def complete(module: Any) -> None:

@@ -86,12 +86,14 @@ def test_unknown_attribute():
 
 
 ROOMS = [
-    "_keras_hook",
     "atomic_files",
     "errors",
+    "import_hooks",
     "signals",
     "stderr_filter",
     "user_lines",
+    "_keras_hook",
+    "_tensorflow_hook",
     "hardware",
     "schedules",
     "replica_arithmetic",

@@ -92,10 +92,17 @@ def uses_xla(model: keras.Model) -> bool:
     return bool(model.jit_compile or _choices.get(model))
 
 
-def faster(model: keras.Model, seconds: Seconds) -> bool:
+def faster(
+    model: keras.Model,
+    seconds: Seconds,
+    say: Callable[[str], None] = logging.info,
+) -> bool:
     """Chooses whether to use XLA: it is if faster by a margin (`WORTH`).
 
-    Logs both medians; collective.
+    Collective.
+
+    Args:
+        say: Function that is passed a line with both medians.
     """
     strategy = model.distribute_strategy
     medians = [statistics.median(seconds[kind]) for kind in (False, True)]
@@ -106,12 +113,10 @@ def faster(model: keras.Model, seconds: Seconds) -> bool:
         1e3 * one / model.steps_per_execution for one in medians
     )
     chosen = with_xla < WORTH * without
-    logging.info(
-        "kerasmgpu: a step takes %.4g ms without XLA and %.4g ms with it; "
-        "training continues %s it.",
-        without,
-        with_xla,
-        "with" if chosen else "without",
+    say(
+        f"kerasmgpu: a step takes {without:.4g} ms without XLA and "
+        f"{with_xla:.4g} ms with it; training continues "
+        f"{'with' if chosen else 'without'} it."
     )
     return chosen
 

@@ -13,6 +13,7 @@ from kerasmgpu.errors import (
     checked_arguments,
     checked_integer,
 )
+from kerasmgpu.job.cluster import is_first_worker
 
 
 class ChooseXla(keras.callbacks.Callback):
@@ -22,7 +23,7 @@ class ChooseXla(keras.callbacks.Callback):
     `tf.distribute` strategy; which is faster depends on the model, the batch
     and the device. Under kerasmgpu's strategies, training begins without XLA;
     a thread compiles the step meanwhile. Then `fit` alternates between both for
-    some steps, logs both times, and goes on with the faster one. These are
+    some steps, prints both times, and goes on with the faster one. These are
     ordinary training steps. `jit_compile="auto"`, Keras's default, does so by
     itself on GPUs. If a `fit` ends before the choice is made, the next one goes
     on from there.
@@ -81,7 +82,8 @@ class ChooseXla(keras.callbacks.Callback):
     def decide(self, seconds: xla_choice.Seconds) -> bool:
         """Chooses whether to use XLA; collective between workers.
 
-        Logs both medians. Later `fit`s of this model are not timed again.
+        The first worker prints both medians. Later `fit`s of this model are not
+        timed again.
 
         Args:
             seconds: Dictionary from whether XLA is used to the list of the
@@ -90,9 +92,15 @@ class ChooseXla(keras.callbacks.Callback):
         Returns:
             Boolean, `True` if XLA is faster by a margin of 3 %.
         """
-        chosen = xla_choice.faster(self.model, seconds)
+        chosen = xla_choice.faster(self.model, seconds, _print)
         xla_choice.set_choice(self.model, chosen)
         return chosen
+
+
+def _print(line: str) -> None:
+    """Prints a line, in a job once."""
+    if is_first_worker():
+        print(line, flush=True)
 
 
 class _Trial(step_hooks.StepHook):

@@ -53,7 +53,8 @@ ends with an error; that it can has been seen on CPUs only, so it is asked for."
 def prepare() -> None:
     """Has TensorFlow look for compiled programs in a folder of this process.
 
-    To be called before devices are listed; idempotent.
+    To be called before devices are listed, as `_tensorflow_hook.py` does;
+    idempotent.
     """
     global _process, _why_not, _is_users, _keeps_of_gpus
     if _process is not None or _why_not is not None:
@@ -64,25 +65,29 @@ def prepare() -> None:
     if _is_users or chosen == "0":
         _why_not = ""
         return
+    _keeps_of_gpus = bool(chosen)
     if sys.platform != "linux":
-        _why_not = "it is kept on Linux only"
+        _why_not = f"it is kept on Linux only; {VARIABLE}=0 hides this line"
         return
     if flags and not flags.startswith("-") or _PROBE in flags:
-        _why_not = f"{_FLAGS} is {flags!r}, to which no folder can be added"
+        _why_not = (
+            f"{_FLAGS} is {flags!r}, to which no folder can be added; list its "
+            f"flags there, without {_PROBE}"
+        )
         return
     folder = xla_process.new_folder()
     if folder is None:
         _why_not = (
             f"less than {xla_process.LEAST_FREE >> 20} MiB are free in /dev/shm and "
-            f"{tempfile.gettempdir()}"
+            f"{tempfile.gettempdir()}; remove files there"
         )
         return
-    _keeps_of_gpus = bool(chosen)
     types = "" if _keeps_of_gpus else _CPU_ONLY
     if not _are_read(f"{flags} {_DIRECTORY}{folder} {types}"):
         shutil.rmtree(folder)
         _why_not = (
-            "TensorFlow has listed its devices before; make the strategy first"
+            "TensorFlow had listed its devices before; import kerasmgpu before "
+            "that, and list them with tf.config"
         )
         return
     _process = XlaProcess(folder)
@@ -166,7 +171,7 @@ def _expect(functions: Collection[str], chosen: Chosen, on_gpus: bool) -> bool:
         return False
     if _process is None:
         logging.log_first_n(
-            logging.INFO,
+            logging.WARNING,
             "kerasmgpu: what XLA compiles is not kept for the next start: %s.",
             1,
             _why_not,

@@ -26,6 +26,15 @@ MOST_BYTES = 2 << 30
 _ABANDONED_SECONDS = 3600
 """Age of a temporary file whose writer must have been killed."""
 
+_CHECKED = re.compile(rb"\+(?=avx512|prefer-(?:no-gather|no-scatter|\d+-bit))")
+"""Features that TensorFlow must not look for in the processor that loads a program.
+
+For AVX-512, XLA adds `prefer-no-gather` and `prefer-no-scatter`, when it compiles
+and when it loads. These are tuning, not features of a processor, so it logs two
+errors that end in "SIGILL" for each program. (Seen with TensorFlow 2.21.) Of the
+features in a file nothing is compiled any more, and files are kept by processor
+and features (`xla_versions.py`), so that one with others gets none of them."""
+
 _FUNCTION = re.compile(PREFIX.encode() + rb"[0-9a-f]+")
 
 
@@ -68,7 +77,8 @@ class XlaFiles:
     ) -> dict[str, str]:
         """Links the files of some functions into a folder.
 
-        A file that isn't what it was when it was written, is removed.
+        A file that isn't what it was when it was written, is removed, and so is
+        one in which TensorFlow would look for `_CHECKED`.
 
         Args:
             target: Path of a folder, where TensorFlow looks for files.
@@ -85,7 +95,8 @@ class XlaFiles:
                 continue
             with contextlib.suppress(FileNotFoundError):  # By another process.
                 require_private(entry)
-                if _checksum(entry.read_bytes()) != checksum:
+                content = entry.read_bytes()
+                if _checksum(content) != checksum or _CHECKED.search(content):
                     with _unless_read_only():
                         entry.unlink()
                     continue
@@ -98,10 +109,13 @@ class XlaFiles:
     def keep(self, file: pathlib.Path, function: str) -> None:
         """Copies a file that TensorFlow has written, and leaves a link there.
 
+        The copy has `_CHECKED` as features that the program doesn't need, in as
+        many bytes. Other features are compared as before.
+
         Args:
             function: Name of the function that it is of; see `function_in`.
         """
-        content = file.read_bytes()
+        content = _CHECKED.sub(b"-", file.read_bytes())
         digest = function.removeprefix(PREFIX)
         name = f"{digest}.{file.name}."
         if self._first_of(name) is not None:

@@ -103,8 +103,68 @@ def test_flags_that_are_read_already_stay(monkeypatch):
     monkeypatch.delenv(xla_cache.VARIABLE, raising=False)
     before = dict(os.environ)
     xla_cache.prepare()
-    assert "make the strategy first" in xla_cache._why_not
+    assert "import kerasmgpu before that" in xla_cache._why_not
     assert dict(os.environ) == before
+
+
+_LISTS = (
+    "tf.config.list_physical_devices()",
+    "tf.config.list_logical_devices()",
+    "tf.ones(2) + 1",
+)
+
+
+@pytest.mark.parametrize(
+    "imports, lists",
+    [
+        ("import kerasmgpu, tensorflow as tf", _LISTS[0]),
+        ("import tensorflow as tf, kerasmgpu", _LISTS[1]),
+        ("import keras, kerasmgpu, tensorflow as tf", _LISTS[2]),
+    ],
+)
+def test_programs_are_kept_where_devices_are_listed_first(
+    tmp_path, imports, lists
+):
+    """Before the strategy is made; a folder is there as soon as they are."""
+    code = (
+        f"{imports}\nimport pathlib, os\n"
+        "from kerasmgpu.engine import xla_cache\n"
+        f"before = xla_cache._process; {lists}\n"
+        "xla_cache.expect({'f'}, None, on_gpus=False)\n"
+        "print(before, xla_cache._process.folder)"
+    )
+    variables = {xla_cache.VARIABLE: str(tmp_path)}
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    before, folder = process.stdout.split()
+    assert before == "None" and not pathlib.Path(folder).exists()
+    assert "not kept" not in process.stderr
+    assert list(tmp_path.glob("*.json"))
+
+
+def test_a_line_says_once_how_programs_would_be_kept(monkeypatch):
+    """At a level that is shown, and not before a program is compiled."""
+    monkeypatch.setattr(xla_cache, "_why_not", None)
+    monkeypatch.setattr(xla_cache, "_process", None)
+    monkeypatch.setattr(xla_cache, "_is_users", False)
+    monkeypatch.delenv(xla_cache.VARIABLE, raising=False)
+    said = []
+    monkeypatch.setattr(
+        xla_cache.logging, "log_first_n", lambda *given: said.append(given)
+    )
+    xla_cache.prepare()
+    xla_cache.expect(set(), None, on_gpus=False)
+    assert not said
+    xla_cache.expect({"f"}, None, on_gpus=False)
+    ((level, line, times, why),) = said
+    assert (level, times) == (xla_cache.logging.WARNING, 1)
+    assert "import kerasmgpu before that" in line % why
 
 
 def test_other_systems_keep_nothing(monkeypatch):

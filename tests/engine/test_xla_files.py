@@ -1,5 +1,6 @@
 """Files of compiled programs: whole ones of their owner, and not too many."""
 
+import hashlib
 import os
 
 import pytest
@@ -185,3 +186,31 @@ def test_the_least_recently_used_files_make_room(folders):
     names = sorted(file.name.split(".")[1] for file in kept(xla))
     assert names == ["0", "3"]
     assert not old.exists()
+
+
+TUNED = b"+avx2,+prefer-no-gather,+prefer-256-bit,+prefetchi,+avx512f,+gfni"
+
+
+def test_tuning_is_no_feature_that_a_program_needs(folders):
+    """Else TensorFlow logs "SIGILL" for it at each start; see `_CHECKED`."""
+    folder, looked_at = folders
+    files = XlaFiles(folder, VERSIONS)
+    file = written(looked_at, FUNCTION)
+    file.write_bytes(file.read_bytes() + TUNED)
+    files.keep(file, FUNCTION)
+    assert file.read_bytes().endswith(
+        b"+avx2,-prefer-no-gather,-prefer-256-bit,+prefetchi,-avx512f,+gfni"
+    )
+    assert files.link([FUNCTION], looked_at)
+
+
+def test_a_program_kept_with_tuning_is_compiled_again(folders):
+    folder, looked_at = folders
+    files = XlaFiles(folder, VERSIONS)
+    content = f"HLO {FUNCTION}_".encode() + TUNED
+    checksum = hashlib.sha256(content).hexdigest()[:32]
+    function = FUNCTION.removeprefix(PREFIX)
+    old = folder / KEY / f"{function}.{NAME}.{checksum}"
+    old.write_bytes(content)
+    old.chmod(0o600)
+    assert not files.link([FUNCTION], looked_at) and not kept(folder)

@@ -11,6 +11,7 @@ Writing:
   operations.py        operations that rules name
   regions.py           loops and branches
   outlined.py          functions that each replica calls
+  call_options.py      options with which TensorFlow runs functions
   micro_batches.py     communication of a device's micro-batches
   device_shares.py     rows of each micro-batch of a device
   entries.py           sparse inputs: the entries of each replica's rows

@@ -8,11 +8,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from kerasmgpu.partitioner.lowering.call_options import CONFIG
 from kerasmgpu.partitioner.runtime.function import Shares, joined
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
-from kerasmgpu.partitioner.runtime.written import CONFIG, Written
+from kerasmgpu.partitioner.runtime.written import Written
 
 
 class Execution:

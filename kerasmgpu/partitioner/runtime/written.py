@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
-from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function.concrete_function import (
     ConcreteFunction,
 )
 
 from kerasmgpu.partitioner.ir.lowered import Lowered
+from kerasmgpu.partitioner.lowering.call_options import SERIALIZED
 from kerasmgpu.partitioner.runtime.fed_function import fed_function
 
 
@@ -87,7 +87,7 @@ class Written:
             args=[*tensors, *(self.captured if captured is None else captured)],
             Tout=self._types,
             f=self._function,
-            config_proto=CONFIG.SerializeToString(),
+            config_proto=SERIALIZED,
         )
         if not self._types:
             return []
@@ -151,14 +151,6 @@ class _Name:
 
     def add_to_graph(self, graph: tf.Graph) -> None:
         """Does nothing: the function is in the context already."""
-
-
-CONFIG = config_pb2.ConfigProto(allow_soft_placement=True)
-"""Options to run a function without Grappler, the graph optimiser.
-
-The graph was simplified before it was written for the replicas; Grappler would
-simplify each replica's copy of it."""
-CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
 def _remove_function(name: str) -> None:

@@ -22,8 +22,8 @@ def attribute_value(value: Any) -> attr_value_pb2.AttrValue:
     """Converts a value to an `AttrValue`.
 
     Args:
-        value: A `tf.DType`, boolean, integer, float, string, list or tuple of
-            types or of integers, `TensorProto` or `AttrValue`.
+        value: A `tf.DType`, boolean, integer, float, string, bytes, list or
+            tuple of types or of integers, `TensorProto` or `AttrValue`.
 
     Raises:
         TypeError: For any other type.
@@ -41,6 +41,8 @@ def attribute_value(value: Any) -> attr_value_pb2.AttrValue:
         result.f = value
     elif isinstance(value, str):
         result.s = value.encode()
+    elif isinstance(value, bytes):
+        result.s = value
     elif isinstance(value, (list, tuple)):
         result.list.SetInParent()
         for item in value:

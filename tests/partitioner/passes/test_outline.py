@@ -1,9 +1,16 @@
 """What each of four replicas runs between sums is one function."""
 
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.partitioner.lowering import outlined
 from kerasmgpu.partitioner.passes import outline
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.devices import device_names
@@ -50,7 +57,9 @@ def written(num_replicas=4):
     return [node.op for node in main.node_def], others
 
 
-def test_each_replica_calls_its_pass_and_the_assignments():
+@pytest.mark.parametrize("onednn", [False, True])
+def test_each_replica_calls_its_pass_and_the_assignments(monkeypatch, onednn):
+    monkeypatch.setattr(outlined, "is_rewritten_for_onednn", lambda: onednn)
     main, functions = written()
     assert main.count("Case") == 4 * len(functions)
     assert not {"MatMul", "Tanh", "TanhGrad"} & set(main)
@@ -64,10 +73,11 @@ def test_each_replica_calls_its_pass_and_the_assignments():
 
 def test_three_replicas_call_nothing():
     main, functions = written(3)
-    assert "Case" not in main and not functions
+    assert "MatMul" in main and not functions
 
 
 def test_a_function_ends_where_enough_bytes_are_sent(monkeypatch):
+    monkeypatch.setattr(outlined, "is_rewritten_for_onednn", lambda: False)
     monkeypatch.setattr(outline, "MOST_BYTES", 2 * 4 * SIZE * SIZE)
     monkeypatch.setattr(outline, "FEWEST", 1)
     main, functions = written()
@@ -118,3 +128,28 @@ def test_sizes_that_only_a_function_knows_are_returned():
         tf.debugging.assert_near(
             tf.cast(expected, tf.float32), tf.cast(found, tf.float32)
         )
+
+
+STEPS = pathlib.Path(__file__).with_name("outlined_steps.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["0", "1"])
+def test_outlined_steps_have_the_bits_of_others(option):
+    """With oneDNN's kernels and without, as the processor's default may be."""
+    process = subprocess.run(
+        [sys.executable, STEPS],
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": option},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    results = json.loads(process.stdout.splitlines()[-1])
+    assert results["onednn"] == (option == "1")
+    equal = {}
+    for name, (calls, outlined_bits, other_bits) in results["steps"].items():
+        assert calls > 0, name
+        equal[name] = outlined_bits == other_bits
+    # Without convolutions, functions keep out of oneDNN's products.
+    assert equal == {"convolutional": True, "attentive": option == "0"}
