@@ -51,7 +51,8 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     Raises:
         InputError: If it can't be parsed, a count is not above 0, or a machine
             is named twice: in another case, with a dot at the end, or by
-            several names or addresses of the loopback interface.
+            several names of the loopback interface. (127.0.0.2 is another
+            machine, for tries on one.)
 
     Example:
 
@@ -96,13 +97,12 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 def _canonical(name: str) -> str:
     """Returns one name for all spellings of a machine's that need no DNS."""
     name = name.lower().removesuffix(".")
-    if is_loopback(name):
-        return "localhost"
     address = _address(name.partition("%")[0])
     if address is None:
-        return name
+        return "127.0.0.1" if is_loopback(name) else name
     mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
+    shown = str(mapped or address)
+    return "127.0.0.1" if shown == "::1" else shown
 
 
 def is_loopback(host: str) -> bool:

@@ -35,7 +35,7 @@ def test_hosts_with_counts():
         ("a.b:2,c:1,A.b.:2", "twice: a.b and A.b."),
         ("localhost:2,127.0.0.1:2", "twice: localhost and 127.0.0.1"),
         ("[::1]:2,LOCALHOST.:2", "twice: ::1 and LOCALHOST."),
-        ("127.0.0.2:1,ip6-localhost:1", "twice: 127.0.0.2 and ip6-localhost"),
+        ("127.0.0.1:1,ip6-localhost:1", "twice: 127.0.0.1 and ip6-localhost"),
         ("[fd00::1]:2,[FD00:0::1]:2", "twice: fd00::1 and FD00:0::1"),
         ("[::ffff:10.0.0.1]:2,10.0.0.1:2", "::ffff:10.0.0.1 and 10.0.0.1"),
         ("user@a:2", "without a user"),
