@@ -60,6 +60,7 @@ def complete(module: Any) -> None:
     for owner, name, ours in (
         (module.TensorLayout, "_validate_axes", "validate_axes"),
         (module.LayoutMap, "__setitem__", "set_layout"),
+        (module.DeviceMesh, "__init__", "make_mesh"),
     ):
         setattr(owner, name, _forward(ours, getattr(owner, name)))
     complete_class(module.Distribution)

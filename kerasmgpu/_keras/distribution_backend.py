@@ -358,6 +358,36 @@ def validate_axes(original: Callable[..., None], layout: Any) -> None:
     _check_axes(layout.axes, "A TensorLayout")
 
 
+def make_mesh(
+    original: Callable[..., None],
+    mesh: Any,
+    shape: Any,
+    axis_names: Any,
+    devices: Any = None,
+) -> None:
+    """Makes a `DeviceMesh`; says how a machine without GPUs gets its devices.
+
+    Raises:
+        InputError: If the mesh needs more devices than the CPU has been made.
+    """
+    try:
+        original(mesh, shape, axis_names, devices)
+    except ValueError as error:
+        names = list_devices() if devices is None else list(np.ravel(devices))
+        is_complete = shape and axis_names and len(shape) == len(axis_names)
+        needed = math.prod(shape) if is_complete else 0
+        if not needed > len(names) > 0 or not all(
+            str(name).lower().startswith("cpu") for name in names
+        ):
+            raise
+        raise InputError(
+            f"The mesh {tuple(shape)} needs {needed} devices. Received: "
+            f"{len(names)}, and no GPU is visible; make logical CPU devices "
+            "before anything else uses TensorFlow: "
+            f"kerasmgpu.strategy(virtual_devices={needed})"
+        ) from error
+
+
 def set_layout(
     original: Callable[..., None], layout_map: Any, key: str, layout: Any
 ) -> None:

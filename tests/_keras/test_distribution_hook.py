@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu import _keras_hook
+from kerasmgpu.errors import InputError
 
 FOLLOWER = "kerasmgpu.strategies.distributions"
 
@@ -169,3 +170,14 @@ def test_several_processes_are_keras_s():
 
     _keras_hook.complete_class(Distribution)
     assert Distribution().num_data_shards == 3
+
+
+def test_a_mesh_without_its_devices_says_how_to_make_them():
+    with pytest.raises(
+        InputError, match=r"needs 2 devices\. .*strategy\(virtual_devices=2\)$"
+    ):
+        keras.distribution.DeviceMesh((1, 2), ("batch", "model"), ["cpu:0"])
+    with pytest.raises(ValueError, match="does not match the number"):
+        keras.distribution.DeviceMesh((1, 2), ("batch", "model"), ["gpu:0"])
+    with pytest.raises(ValueError, match="should have same size"):
+        keras.distribution.DeviceMesh((2,), ("batch", "model"), ["cpu:0"])

@@ -40,7 +40,5 @@ CHANGES = {
     "docs/checkpoints.md": {"epochs=90": "epochs=3"},
     "docs/clusters.md": {"epochs=90": "epochs=3"},
     "docs/input.md": {"64 * 300": "64 * 20"},
-    # It says that logical CPU devices will do.
-    "docs/placement.md": {'"GPU:': '"CPU:'},
 }
-"""What is smaller, or on CPUs, when the tests run it."""
+"""What is smaller when the tests run it."""
