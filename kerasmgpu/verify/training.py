@@ -12,16 +12,22 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu._keras import sharded_parts
+from kerasmgpu._keras.training_state import optimizers, slots
 from kerasmgpu.commands import batches, references, user_models
 from kerasmgpu.engine.devices import make_logical_cpus
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
+from kerasmgpu.partitioner.step.graph import Graph, Tensor
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
+
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+"""Float types, from the least precise to the most precise one."""
 
 
 def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
@@ -78,8 +84,8 @@ def record(
 ) -> dict[str, Any]:
     """Trains a model and records the run.
 
-    Files are `start.npz`, `step-N.npz`, `predictions.npz` and `outputs.npz`
-    (see `Outcome`).
+    Files are `start.npz`, `step-N.npz`, `slots-N.npz`, `predictions.npz` and
+    `outputs.npz` (see `Outcome`).
 
     Args:
         build: Function that returns a compiled model, and its data.
@@ -87,8 +93,8 @@ def record(
             of a `keras.distribution` that the program sets.
         job: Dictionary: `"folder"` for the files; `"seed"`, `"steps"` and
             `"global_batch_size"`; `"start"`, the file of the first run's
-            initial weights or `None`; and `"perturb"`, whether to move them by
-            one rounding error.
+            initial weights or `None`; and `"nudge"`, the relative size of
+            random changes of these, or 0.
         tell: Function called with the name of each phase as it begins.
 
     Returns:
@@ -126,11 +132,16 @@ def record(
         mesh_of(strategy.distribution) if is_ours(strategy) else None
     )
     facts["unsharded"] = strategy and sharded_parts.why_none(model, strategy)
+    programs = getattr(model.train_function, "programs", [])[:1]
     facts["partition"] = [
         part
-        for program in getattr(model.train_function, "programs", [])[:1]
+        for program in programs
         for part in by_layer(program, described[0]["rows"])
     ]
+    narrow = [dtype_of(model)]
+    for program in programs:
+        narrow += _types_of_weights(program.trace.graph)
+    facts["narrow"] = min(narrow, key=_FLOATS.index)
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
     save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
@@ -150,7 +161,7 @@ def has_call(model: keras.Model) -> bool:
 def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
     """Assigns the first run's initial weights; returns all variables.
 
-    With `job["perturb"]`, each weight then moves by one rounding error.
+    With `job["nudge"]`, each weight then moves by as much, relatively.
     """
     own = _values(model)
     if job["start"] is None:
@@ -161,19 +172,28 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
             "build() must make the same model each time. Received: "
             f"{len(own)} variables, before {len(start)}, or other shapes"
         )
-    if job["perturb"]:
-        random = np.random.default_rng(0)
-        start = [_perturbed(array, random) for array in start]
     _assign(model, start)
+    if job["nudge"]:
+        random = np.random.default_rng(0)
+        trainable = {id(one) for one in model.trainable_variables}
+        start = [
+            _nudged(array, random, job["nudge"])
+            if id(variable) in trainable
+            else array
+            for variable, array in zip(model.variables, _values(model))
+        ]
+        _assign(model, start)
     return start
 
 
-def _perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns an array whose values are each moved by one rounding error."""
+def _nudged(
+    array: np.ndarray, random: np.random.Generator, size: float
+) -> np.ndarray:
+    """Returns an array whose values are each moved by `size`, relatively."""
     if array.dtype.kind != "f":
         return array
-    signs = random.choice([-1, 1], size=array.shape).astype(array.dtype)
-    return array * (1 + signs * np.finfo(array.dtype).eps)
+    signs = random.choice([-1.0, 1.0], size=array.shape)
+    return (array * (1 + signs * size)).astype(array.dtype)
 
 
 def _values(model: keras.Model) -> list[np.ndarray]:
@@ -202,6 +222,7 @@ class _Recorder(keras.callbacks.Callback):
         self.steps: list[int] = []
         self.logs: list[dict[str, float]] = []
         self.spread: dict[str, float] = {}
+        self.slots: list[list[str]] = []
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._begin = time.perf_counter()
@@ -215,10 +236,38 @@ class _Recorder(keras.callbacks.Callback):
         self.steps.append(step)
         self.logs.append(_numbers(logs))
         save_arrays(self.folder / f"step-{step}.npz", _values(self.model))
+        found = list(_slots(self.model))
+        self.slots.append([kind for kind, _ in found])
+        save_arrays(
+            self.folder / f"slots-{step}.npz",
+            [_array(slot.value) for _, slot in found],
+        )
         for variable in self.model.variables:
             spread = _spread(variable)
             if spread:
                 self.spread.setdefault(variable.path, spread)
+
+
+def _slots(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
+    """Yields the variables of optimizers that have made an update.
+
+    An optimizer that `compile` makes by default, and that the step doesn't use,
+    is built in some strategies only.
+
+    Yields:
+        Pairs of the variable's name without that of its weight, such as
+        `"momentum"`, and the variable.
+    """
+    weights = {
+        id(slot): weight for slot, weight in slots(model, model.variables)
+    }
+    for optimizer in optimizers(model):
+        if not int(keras.ops.convert_to_numpy(optimizer.iterations)):
+            continue
+        for slot in optimizer.variables:
+            name, weight = slot.path.split("/")[-1], weights.get(id(slot))
+            of = "" if weight is None else weight.path.replace("/", "_")
+            yield name.removeprefix(f"{of}_"), slot
 
 
 def _spread(variable: keras.Variable) -> float:
@@ -277,6 +326,7 @@ def _facts(
         "dtype": dtype_of(model),
         "layers": list(dict.fromkeys([*names, model.name])),
         "variables": _describe_variables(model),
+        "slots": recorder.slots,
         "first_step_seconds": recorder.first_step_seconds,
         "steps": recorder.steps,
         "step_logs": recorder.logs,
@@ -288,8 +338,29 @@ def _facts(
 def dtype_of(model: keras.Model) -> str:
     """Returns the least precise float type that a layer computes in."""
     used = {layer.compute_dtype for layer in model.layers}
-    order = ("bfloat16", "float16", "float32", "float64")
-    return next((name for name in order if name in used), "float32")
+    return next((name for name in _FLOATS if name in used), "float32")
+
+
+def _types_of_weights(graph: Graph) -> set[str]:
+    """Returns the float types in which operations on weights compute.
+
+    Not those of random numbers or of the batch only: they don't round
+    differently on replicas.
+    """
+    types: set[str] = set()
+    reached: set[Tensor] = set()
+    for node in graph.nodes:
+        of_weights = Trait.READS in node.traits or bool(node.bodies)
+        if of_weights or not reached.isdisjoint(node.inputs):
+            reached.update(
+                tensor
+                for tensor in node.outputs
+                if tensor.dtype.name in _FLOATS
+            )
+            types |= {tensor.dtype.name for tensor in node.outputs}
+        for body in node.bodies:
+            types |= _types_of_weights(body)
+    return types.intersection(_FLOATS)
 
 
 def _describe_variables(model: keras.Model) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner.runtime.function import Shares, joined
+from kerasmgpu.partitioner.runtime.making import making, stepping
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
@@ -60,7 +61,7 @@ class Execution:
             )
         run = execution._flat(iterator)
         try:
-            with self._places, without_grappler():
+            with self._places, without_grappler(), stepping:
                 outputs = run()
         except tf.errors.OutOfRangeError:
             self._end()
@@ -89,7 +90,7 @@ class Execution:
         """
         last, run = self._trace
         if last is not iterator:
-            with without_garbage_collection():
+            with making, without_garbage_collection():
                 concrete = self._function.get_concrete_function(iterator)
                 tensors = tf.nest.flatten(iterator, expand_composites=True)
                 run = self._bound(concrete, tensors)
@@ -200,7 +201,9 @@ class BatchwiseExecution(Execution):
         for number in range(self._steps):
             try:
                 with without_grappler():
-                    tensors = self._flat(iterator)()
+                    take = self._flat(iterator)
+                    with stepping:
+                        tensors = take()
             except tf.errors.OutOfRangeError:
                 if number:
                     break
@@ -208,7 +211,7 @@ class BatchwiseExecution(Execution):
                 if self._steps > 1:
                     raise StopIteration from None
                 raise
-            with self._places, without_grappler():
+            with self._places, without_grappler(), stepping:
                 outputs = self._run(tensors)
         return self._packed(outputs)
 
