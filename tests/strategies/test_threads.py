@@ -169,13 +169,17 @@ def test_steps_of_two_threads_run_side_by_side(monkeypatch):
 
 
 class Slow(keras.Sequential):
-    """Waits in each eager step until the other thread has had time for one."""
+    """Waits in its first eager step until the other thread is done, or 1 s."""
 
-    steps = threading.Event()
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.began, self.other_is_done = threading.Event(), threading.Event()
 
     def train_step(self, data):
         logs = super().train_step(data)
-        type(self).steps.wait(0.2)
+        if not self.began.is_set():
+            self.began.set()
+            self.other_is_done.wait(1)
         return logs
 
 
@@ -184,16 +188,22 @@ def test_an_eager_run_undoes_no_step_of_another_thread(shard):
     """It copies all variables of the strategy to the replicas at its end."""
     chosen = strategy(shard)
     alone = model_of(chosen, 5, 0)
+    fit(alone)
     wanted = fit(alone)
+    model = model_of(chosen, 5, 0)
+    fit(model)  # Makes the program, so that its steps take no time.
     with chosen.scope():
         eager = Slow([keras.Input((6,)), keras.layers.Dense(1)])
         eager.compile("sgd", "mse", run_eagerly=True)
-    model = model_of(chosen, 5, 0)
-    got, _ = in_threads(
-        functools.partial(fit, model),
-        functools.partial(
-            eager.fit, X, Y, batch_size=5, epochs=3, shuffle=False, verbose=0
-        ),
-    )
+
+    def meanwhile():
+        assert eager.began.wait(60)
+        weights = fit(model)
+        eager.other_is_done.set()
+        return weights
+
+    got, _ = in_threads(meanwhile, functools.partial(fit, eager))
+    for one, other in zip(model.get_weights(), wanted):
+        np.testing.assert_array_equal(one, other)
     for one, other in zip(got, wanted):
         np.testing.assert_array_equal(one, other)
