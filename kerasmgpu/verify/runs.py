@@ -134,6 +134,8 @@ def _judged(
         in_float64 = exact.entry(fine, again, exact.verdict(fine, again))
         verdict = own.verdict(comparison, many, (fine, in_float64["verdict"]))
         made = own.entry(comparison, many, verdict)
+        if in_float64["verdict"] == DIFFERENT:
+            made["causes"] = in_float64["causes"]
         return {**made, "float64": in_float64}
     return own.entry(comparison, many, own.verdict(comparison, many))
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import pathlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,22 +11,17 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu._keras import sharded_parts
-from kerasmgpu._keras.training_state import optimizers, slots
 from kerasmgpu.commands import batches, references, user_models
 from kerasmgpu.engine.devices import make_logical_cpus
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
-from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
-from kerasmgpu.partitioner.step.graph import Graph, Tensor
-from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
+from kerasmgpu.verify.float_types import FLOATS, dtype_of, types_of_weights
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
-
-_FLOATS = ("bfloat16", "float16", "float32", "float64")
-"""Float types, from the least precise to the most precise one."""
+from kerasmgpu.verify.recording import Recorder, numbers, values
 
 
 def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
@@ -121,7 +115,7 @@ def record(
     tell("fitting the model to the data")
     # Training draws the same numbers however many build() drew.
     keras.utils.set_random_seed(job["seed"])
-    recorder = _Recorder(folder)
+    recorder = Recorder(folder)
     history = model.fit(
         dataset, verbose=0, shuffle=False, callbacks=[recorder]
     ).history
@@ -140,8 +134,8 @@ def record(
     ]
     narrow = [dtype_of(model)]
     for program in programs:
-        narrow += _types_of_weights(program.trace.graph)
-    facts["narrow"] = min(narrow, key=_FLOATS.index)
+        narrow += types_of_weights(program.trace.graph)
+    facts["narrow"] = min(narrow, key=FLOATS.index)
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
     save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
@@ -163,7 +157,7 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
 
     With `job["nudge"]`, each weight then moves by as much, relatively.
     """
-    own = _values(model)
+    own = values(model)
     if job["start"] is None:
         return own
     start = load_arrays(job["start"])
@@ -180,7 +174,7 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
             _nudged(array, random, job["nudge"])
             if id(variable) in trainable
             else array
-            for variable, array in zip(model.variables, _values(model))
+            for variable, array in zip(model.variables, values(model))
         ]
         _assign(model, start)
     return start
@@ -196,105 +190,9 @@ def _nudged(
     return (array * (1 + signs * size)).astype(array.dtype)
 
 
-def _values(model: keras.Model) -> list[np.ndarray]:
-    """Returns the values of a model's variables."""
-    return [_array(variable.value) for variable in model.variables]
-
-
-def _array(value: Any) -> np.ndarray:
-    array = tf.convert_to_tensor(value).numpy()
-    # `.npz` files can't hold bfloat16 and float8.
-    return array if array.dtype.kind in "biuf" else array.astype("float32")
-
-
 def _assign(model: keras.Model, arrays: list[np.ndarray]) -> None:
     for variable, array in zip(model.variables, arrays):
         variable.assign(array)
-
-
-class _Recorder(keras.callbacks.Callback):
-    """Records logs, variables and copies' differences after each step."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        super().__init__()
-        self.folder = folder
-        self.first_step_seconds = 0.0
-        self.steps: list[int] = []
-        self.logs: list[dict[str, float]] = []
-        self.spread: dict[str, float] = {}
-        self.slots: list[list[str]] = []
-
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._begin = time.perf_counter()
-
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        step = batch + 1
-        if step == 1:
-            self.first_step_seconds = time.perf_counter() - self._begin
-        self.steps.append(step)
-        self.logs.append(_numbers(logs))
-        save_arrays(self.folder / f"step-{step}.npz", _values(self.model))
-        found = list(_slots(self.model))
-        self.slots.append([kind for kind, _ in found])
-        save_arrays(
-            self.folder / f"slots-{step}.npz",
-            [_array(slot.value) for _, slot in found],
-        )
-        for variable in self.model.variables:
-            spread = _spread(variable)
-            if spread:
-                self.spread.setdefault(variable.path, spread)
-
-
-def _slots(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    """Yields the variables of optimizers that have made an update.
-
-    An optimizer that `compile` makes by default, and that the step doesn't use,
-    is built in some strategies only.
-
-    Yields:
-        Pairs of the variable's name without that of its weight, such as
-        `"momentum"`, and the variable.
-    """
-    weights = {
-        id(slot): weight for slot, weight in slots(model, model.variables)
-    }
-    for optimizer in optimizers(model):
-        if not int(keras.ops.convert_to_numpy(optimizer.iterations)):
-            continue
-        for slot in optimizer.variables:
-            name, weight = slot.path.split("/")[-1], weights.get(id(slot))
-            of = "" if weight is None else weight.path.replace("/", "_")
-            yield name.removeprefix(f"{of}_"), slot
-
-
-def _spread(variable: keras.Variable) -> float:
-    """Returns the largest difference between the copies of a variable."""
-    if getattr(variable, "synchronization", "auto") == "on_read":
-        return 0.0  # Each replica holds a partial sum.
-    value, spread = variable.value, 0.0
-    groups: list[Any] = [getattr(value, "values", ())]
-    if isinstance(value, ShardedVariable):
-        groups = value.copies_of_parts()
-    for group in groups:
-        copies = [_array(copy) for copy in group]
-        if (
-            not copies
-            or copies[0].dtype.kind not in "iuf"
-            or not copies[0].size
-        ):
-            continue
-        copies = [copy.astype("float64") for copy in copies]
-        differences = [np.abs(copy - copies[0]).max() for copy in copies]
-        spread = max(spread, *map(float, differences))
-    return spread if np.isfinite(spread) else float("inf")
-
-
-def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
-    """Returns logs as a dictionary of floats; vectors as their mean."""
-    return {name: float(np.mean(value)) for name, value in (logs or {}).items()}
 
 
 def can_evaluate(model: keras.Model) -> bool:
@@ -313,11 +211,11 @@ def _evaluation(
     """Returns the logs of `evaluate`, or `None` if it may not work."""
     if not can_evaluate(model):
         return None
-    return _numbers(model.evaluate(dataset, verbose=0, return_dict=True))
+    return numbers(model.evaluate(dataset, verbose=0, return_dict=True))
 
 
 def _facts(
-    model: keras.Model, recorder: "_Recorder", history: dict[str, list[float]]
+    model: keras.Model, recorder: "Recorder", history: dict[str, list[float]]
 ) -> dict[str, Any]:
     """Returns the part of `Outcome.facts` that needs none of the user's data."""
     names = (layer.name for layer in _layers(model))
@@ -333,34 +231,6 @@ def _facts(
         "history": {name: values[-1] for name, values in history.items()},
         "spread": recorder.spread,
     }
-
-
-def dtype_of(model: keras.Model) -> str:
-    """Returns the least precise float type that a layer computes in."""
-    used = {layer.compute_dtype for layer in model.layers}
-    return next((name for name in _FLOATS if name in used), "float32")
-
-
-def _types_of_weights(graph: Graph) -> set[str]:
-    """Returns the float types in which operations on weights compute.
-
-    Not those of random numbers or of the batch only: they don't round
-    differently on replicas.
-    """
-    types: set[str] = set()
-    reached: set[Tensor] = set()
-    for node in graph.nodes:
-        of_weights = Trait.READS in node.traits or bool(node.bodies)
-        if of_weights or not reached.isdisjoint(node.inputs):
-            reached.update(
-                tensor
-                for tensor in node.outputs
-                if tensor.dtype.name in _FLOATS
-            )
-            types |= {tensor.dtype.name for tensor in node.outputs}
-        for body in node.bodies:
-            types |= _types_of_weights(body)
-    return types.intersection(_FLOATS)
 
 
 def _describe_variables(model: keras.Model) -> list[dict[str, str]]:

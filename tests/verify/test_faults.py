@@ -14,7 +14,13 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify import parity_report, runs, training, verification
+from kerasmgpu.verify import (
+    parity_report,
+    recording,
+    runs,
+    training,
+    verification,
+)
 from kerasmgpu.verify.outcome import Outcome
 from tests.verify import programs
 
@@ -170,11 +176,11 @@ def test_copies_of_a_part_are_compared():
     programs.on_a_mesh()
     layer = keras.layers.Dense(4, name="dense")
     layer.build((None, 6))
-    assert training._spread(layer.kernel) == 0
+    assert recording.spread_of(layer.kernel) == 0
     first, *_ = layer.kernel.value.copies_of_parts()
     assert len(first) == 2
     first[1].assign_add([[0.5, 0]] * 6)
-    assert training._spread(layer.kernel) == 0.5
+    assert recording.spread_of(layer.kernel) == 0.5
     keras.distribution.set_distribution(None)
 
 

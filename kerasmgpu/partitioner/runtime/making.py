@@ -32,13 +32,11 @@ class _Steps:
         me = threading.get_ident()
         with _condition:
             end = time.monotonic() + _LONGEST_DELAY_SECONDS
-            while me not in _state.steps and _state.owner not in (None, me):
-                _condition.wait()
-            while me not in _state.steps and _state.waiting:
+            while me not in _state.steps and _state.owner != me:
                 left = end - time.monotonic()
-                if left <= 0 or _state.owner == me:
+                if _state.owner is None and (not _state.waiting or left <= 0):
                     break
-                _condition.wait(left)
+                _condition.wait(left if _state.owner is None else None)
             _state.steps[me] = _state.steps.get(me, 0) + 1
 
     def __exit__(self, *exception: object) -> None:
