@@ -25,6 +25,10 @@ from kerasmgpu.verify.outcome import Outcome
 from tests.verify import programs
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @contextlib.contextmanager
 def precision(name):
     """Keras's defaults are those of a new process inside, and behind it."""
@@ -240,12 +244,12 @@ def test_an_ordinary_network_is_in_parity(verify, counts):
 @pytest.mark.parametrize(
     "program, count, layer",
     [
-        ("tiny_fault_in_convolutions", 2, None),
-        ("tiny_fault_in_convolutions_by_sgd", 2, "conv2d"),
+        slow("tiny_fault_in_convolutions", 2, None),
+        slow("tiny_fault_in_convolutions_by_sgd", 2, "conv2d"),
         ("tiny_fault_that_adam_hides", 2, None),
-        ("tiny_fault_on_a_mesh", 4, None),
-        ("tiny_fault_in_a_layer", 2, "biased"),
-        ("tiny_fault_of_a_metric", 2, None),
+        slow("tiny_fault_on_a_mesh", 4, None),
+        slow("tiny_fault_in_a_layer", 2, "biased"),
+        slow("tiny_fault_of_a_metric", 2, None),
     ],
 )
 def test_a_fault_of_a_millionth_is_found(verify, program, count, layer):
@@ -277,16 +281,19 @@ def test_a_policy_that_is_set_by_hand_is_told(verify, capsys):
     assert "compared in float64: layers compute in bfloat16" in shown
 
 
+@pytest.mark.slow
 def test_a_fault_in_mixed_precision_is_found(verify):
     run, cause = only_cause(verify("fault_in_mixed_precision"))
     assert "layer 'scaled' gives another result" in cause
 
 
+@pytest.mark.slow
 def test_one_layer_of_float32_rounds_as_float32_does(verify):
     result = verify("one_layer_of_float32")
     assert result["in_parity"] and result["no_float64"] is None
 
 
+@pytest.mark.slow
 def test_a_program_that_can_not_run_in_float64(verify, capsys):
     result = verify("casts_by_hand")
     assert result["in_parity"]
