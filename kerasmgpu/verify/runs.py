@@ -165,13 +165,14 @@ class Runs:
         self,
         name: str,
         num_replicas: int | None = None,
-        nudge: float = 0.0,
+        nudge: tuple[float, int] | None = None,
         float64: bool | None = None,
     ) -> Outcome:
         """Runs the job; returns its `Outcome`.
 
         Args:
-            nudge: Relative size of random changes of the initial weights.
+            nudge: Relative size, and seed, of random changes of the initial
+                weights.
             float64: Whether Keras's float type is float64. Default: that of the
                 job.
 

@@ -87,8 +87,8 @@ def record(
             of a `keras.distribution` that the program sets.
         job: Dictionary: `"folder"` for the files; `"seed"`, `"steps"` and
             `"global_batch_size"`; `"start"`, the file of the first run's
-            initial weights or `None`; and `"nudge"`, the relative size of
-            random changes of these, or 0.
+            initial weights or `None`; and `"nudge"`, the relative size and
+            the seed of random changes of these, or `None`.
         tell: Function called with the name of each phase as it begins.
 
     Returns:
@@ -168,12 +168,11 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
         )
     _assign(model, start)
     if job["nudge"]:
-        random = np.random.default_rng(0)
+        size, seed = job["nudge"]
+        random = np.random.default_rng(seed)
         trainable = {id(one) for one in model.trainable_variables}
         start = [
-            _nudged(array, random, job["nudge"])
-            if id(variable) in trainable
-            else array
+            _nudged(array, random, size) if id(variable) in trainable else array
             for variable, array in zip(model.variables, values(model))
         ]
         _assign(model, start)

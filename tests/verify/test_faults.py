@@ -61,7 +61,7 @@ class InProcess:
             **job,
         }
 
-    def outcome(self, name, num_replicas=None, nudge=0.0, float64=None):
+    def outcome(self, name, num_replicas=None, nudge=None, float64=None):
         keras.utils.clear_session(free_memory=False)
         float64 = self.job["float64"] if float64 is None else float64
         folder = self.folder / str(len(self.names))

@@ -27,30 +27,38 @@ def exact(**changes):
 def test_a_hundred_times_what_a_nudge_does_is_rounding():
     noise = exact(weights=1e-11, by_variable=[[1e-11, 0.0]])
     near = exact(weights=9e-10, by_variable=[[9e-10, 9e-13]])
-    assert is_like_noise(near, noise)
+    assert is_like_noise(near, [noise])
     far = exact(weights=1.1e-9, by_variable=[[1.1e-9, 0.0]])
-    assert not is_like_noise(far, noise)
+    assert not is_like_noise(far, [noise])
 
 
 def test_each_variable_has_its_own_noise():
     """A momentum that a nudge leaves as it is shows a gradient off by 1e-6."""
     noise = exact(weights=0.5, by_variable=[[0.5, 1e-14]])
-    assert is_like_noise(exact(weights=1.0, by_variable=[[1.0, 0.0]]), noise)
+    assert is_like_noise(exact(weights=1.0, by_variable=[[1.0, 0.0]]), [noise])
     fault = exact(weights=1.0, slots=1e-6, by_variable=[[1.0, 1e-6]])
-    assert not is_like_noise(fault, noise)
+    assert not is_like_noise(fault, [noise])
 
 
 def test_each_step_has_its_own_noise():
     """What grows to rounding's size, but is there before, is a fault."""
     noise = exact(weights=1.0, by_variable=[[1e-14], [1.0]])
     fault = exact(weights=1.0, by_variable=[[1e-9], [1.0]])
-    assert not is_like_noise(fault, noise)
+    assert not is_like_noise(fault, [noise])
+
+
+def test_the_largest_of_several_nudges_counts():
+    """An accuracy jumps where two numbers are equal, or it doesn't."""
+    jumps = exact(metrics={"accuracy": 0.2}, by_variable=[[0.0]])
+    still, moved = exact(by_variable=[[0.0]]), jumps
+    assert not is_like_noise(jumps, [still])
+    assert is_like_noise(jumps, [still, moved])
 
 
 def test_copies_that_differ_are_no_rounding():
     noise = exact(weights=1.0, spread={"bias": 1.0}, by_variable=[[1.0]])
     divergent = exact(spread={"bias": 1e-9}, by_variable=[[0.0]])
-    assert not is_like_noise(divergent, noise)
+    assert not is_like_noise(divergent, [noise])
     assert not falls(comparison(spread={"bias": 1e-9}), exact(), "float32")
 
 
