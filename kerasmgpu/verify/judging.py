@@ -51,40 +51,30 @@ class Reference:
         self._runs, self._one = runs, one
         self._tolerance, self._is_strict = tolerance, is_strict
         self._float64 = float64
-        self._noises: dict[str, list[Comparison]] = {}
+        self._noises: list[Comparison] = []
 
     def compare(self, many: Outcome) -> Comparison:
         """Compares another run in the same precision with it."""
         return compare(self._one, many, self._tolerance)
 
-    def is_rounding(self, comparison: Comparison, many: Outcome) -> bool:
-        """Whether one device differs as much when its weights are nudged.
-
-        What is computed from weights in a narrower type than that of the layers
-        rounds as that type does, so weights are nudged by units of it, too.
-        """
-        for dtype in dict.fromkeys([self.dtype, many.facts["narrow"]]):
-            noises = self._noises.setdefault(dtype, [])
-            for number in range(rounding.NUDGES):
-                if number == len(noises):
-                    noises.append(self._after_nudge(dtype, number))
-                if rounding.is_like_noise(comparison, noises):
-                    return True
+    def is_rounding(self, comparison: Comparison) -> bool:
+        """Whether one device differs as much when its weights are nudged."""
+        for number in range(rounding.NUDGES):
+            if number == len(self._noises):
+                aside = self._runs.outcome(
+                    "one device, weights nudged by "
+                    f"{rounding.NUDGE} units of {self.dtype}",
+                    nudge=(rounding.nudge(self.dtype), number),
+                    float64=self._float64,
+                )
+                self._noises.append(self.compare(aside))
+            if rounding.is_like_noise(comparison, self._noises):
+                return True
         return False
-
-    def _after_nudge(self, dtype: str, number: int) -> Comparison:
-        """Compares one device's run from nudged weights with it."""
-        aside = self._runs.outcome(
-            f"one device, weights nudged by {rounding.NUDGE} units of {dtype}",
-            nudge=(rounding.nudge(dtype), number),
-            float64=self._float64,
-        )
-        return self.compare(aside)
 
     def verdict(
         self,
         comparison: Comparison,
-        many: Outcome,
         exact: tuple[Comparison, str] | None = None,
     ) -> str:
         """Returns the verdict on a run.
@@ -100,7 +90,7 @@ class Reference:
             comparison, exact[0], self.dtype
         ):
             return ROUNDING
-        if not self._is_strict and self.is_rounding(comparison, many):
+        if not self._is_strict and self.is_rounding(comparison):
             return ROUNDING
         return DIFFERENT
 

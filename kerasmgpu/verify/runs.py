@@ -128,16 +128,16 @@ def _judged(
                 f"{name} in float64", num_replicas=count, float64=True
             )
         except InputError as error:
-            made = own.entry(comparison, many, own.verdict(comparison, many))
+            made = own.entry(comparison, many, own.verdict(comparison))
             return {**made, "float64": {"failed": str(error)}}
         fine = exact.compare(again)
-        in_float64 = exact.entry(fine, again, exact.verdict(fine, again))
-        verdict = own.verdict(comparison, many, (fine, in_float64["verdict"]))
+        in_float64 = exact.entry(fine, again, exact.verdict(fine))
+        verdict = own.verdict(comparison, (fine, in_float64["verdict"]))
         made = own.entry(comparison, many, verdict)
         if in_float64["verdict"] == DIFFERENT:
             made["causes"] = in_float64["causes"]
         return {**made, "float64": in_float64}
-    return own.entry(comparison, many, own.verdict(comparison, many))
+    return own.entry(comparison, many, own.verdict(comparison))
 
 
 class Runs:

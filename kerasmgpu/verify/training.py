@@ -18,7 +18,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
-from kerasmgpu.verify.float_types import FLOATS, dtype_of, types_of_weights
+from kerasmgpu.verify.float_types import dtype_of
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 from kerasmgpu.verify.recording import Recorder, numbers, values
@@ -132,10 +132,6 @@ def record(
         for program in programs
         for part in by_layer(program, described[0]["rows"])
     ]
-    narrow = [dtype_of(model)]
-    for program in programs:
-        narrow += types_of_weights(program.trace.graph)
-    facts["narrow"] = min(narrow, key=FLOATS.index)
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
     save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
