@@ -58,11 +58,11 @@ class Reference:
         return compare(self._one, many, self._tolerance)
 
     def is_rounding(self, comparison: Comparison) -> bool:
-        """Whether one device differs as much when its weights are nudged."""
+        """Whether one device differs as much when it is nudged."""
         for number in range(rounding.NUDGES):
             if number == len(self._noises):
                 aside = self._runs.outcome(
-                    "one device, weights nudged by "
+                    "one device, nudged by "
                     f"{rounding.NUDGE} units of {self.dtype}",
                     nudge=(rounding.nudge(self.dtype), number),
                     float64=self._float64,

@@ -188,8 +188,9 @@ def _in_parity(result: dict[str, Any]) -> str:
     if len(exact) == len(rounded):
         return f"{words}, {max(exact):.0e} in float64."
     return (
-        f"{words}, as much as one device's own when its initial weights change "
-        f"by {NUDGE} units in the last place. Smaller faults would not show"
+        f"{words}, as much as one device's own when its weights, and what its "
+        f"layers give, change by {NUDGE} units in the last place. Smaller "
+        "faults would not show"
         + (
             f", since it isn't compared in float64: {why_not}"
             if why_not

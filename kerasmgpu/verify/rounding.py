@@ -3,8 +3,8 @@
 Sums in another order round differently, and training can magnify that without
 bounds: Adam divides a gradient of nearly 0 by its own size. Rounding shrinks
 with the precision, a fault does not. So a program is compared in float64, too:
-there by what it makes of weights that are nudged by a few units in the last
-place, on one device.
+there by what one device makes of weights, and of what layers give, that are
+nudged by a few units in the last place.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import numpy as np
 from kerasmgpu.verify.comparison import COPIES, WEIGHTS, Comparison
 
 NUDGE = 8
-"""Units in the last place by which weights are nudged."""
+"""Units in the last place by which weights and what layers give are nudged."""
 
 NUDGES = 3
 """Most nudges that are tried: which of two equal numbers an accuracy takes for the
@@ -29,7 +29,7 @@ kernel, were some 500 units apart."""
 _FALL = 100.0
 """How much less than the precision a difference may fall that is rounding."""
 
-_EPSILON = {
+UNITS = {
     "bfloat16": 2.0**-7,
     **{name: float(np.finfo(name).eps) for name in ("float16", "float32")},
     "float64": float(np.finfo("float64").eps),
@@ -39,7 +39,7 @@ _EPSILON = {
 
 def nudge(dtype: str) -> float:
     """Returns the relative size of a nudge in a float type."""
-    return NUDGE * _EPSILON[dtype]
+    return NUDGE * UNITS[dtype]
 
 
 def is_like_noise(comparison: Comparison, noises: Sequence[Comparison]) -> bool:
@@ -50,7 +50,7 @@ def is_like_noise(comparison: Comparison, noises: Sequence[Comparison]) -> bool:
 
     Args:
         comparison: `Comparison` of a run on replicas.
-        noises: `Comparison`s of runs on one device from nudged weights.
+        noises: `Comparison`s of nudged runs on one device.
     """
     if any(comparison.spread.values()):
         return False
@@ -85,13 +85,13 @@ def falls(own: Comparison, exact: Comparison, dtype: str) -> bool:
     """
     if any(own.spread.values()):
         return False
-    ratio = _FALL * _EPSILON[dtype] / _EPSILON["float64"]
+    ratio = _FALL * UNITS[dtype] / UNITS["float64"]
     checks = own.checks
     if own.weights > own.tolerance:
         checks = {WEIGHTS: checks[WEIGHTS]}
     return all(
         value
-        <= max(limit, ratio * max(exact.checks[name][0], _EPSILON["float64"]))
+        <= max(limit, ratio * max(exact.checks[name][0], UNITS["float64"]))
         for name, (value, limit) in checks.items()
         if name != COPIES
     )

@@ -20,6 +20,7 @@ from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify.float_types import dtype_of
 from kerasmgpu.verify.layer_outputs import layer_outputs
+from kerasmgpu.verify.nudges import nudge_outputs, nudged_weights
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 from kerasmgpu.verify.recording import Recorder, numbers, values
 
@@ -88,7 +89,8 @@ def record(
         job: Dictionary: `"folder"` for the files; `"seed"`, `"steps"` and
             `"global_batch_size"`; `"start"`, the file of the first run's
             initial weights or `None`; and `"nudge"`, the relative size and
-            the seed of random changes of these, or `None`.
+            the seed of random changes of these and of what layers give, or
+            `None`.
         tell: Function called with the name of each phase as it begins.
 
     Returns:
@@ -134,7 +136,9 @@ def record(
     ]
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
-    save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
+    save_arrays(
+        folder / "predictions.npz", map(_plain, tf.nest.flatten(predictions))
+    )
     with scope():
         _assign(model, start)
         names, outputs = layer_outputs(model, dataset.take(1))
@@ -151,7 +155,8 @@ def has_call(model: keras.Model) -> bool:
 def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
     """Assigns the first run's initial weights; returns all variables.
 
-    With `job["nudge"]`, each weight then moves by as much, relatively.
+    With `job["nudge"]`, each weight then moves by as much, relatively, and so
+    does what layers give from then on.
     """
     own = values(model)
     if job["start"] is None:
@@ -164,25 +169,20 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
         )
     _assign(model, start)
     if job["nudge"]:
-        size, seed = job["nudge"]
-        random = np.random.default_rng(seed)
-        trainable = {id(one) for one in model.trainable_variables}
-        start = [
-            _nudged(array, random, size) if id(variable) in trainable else array
-            for variable, array in zip(model.variables, values(model))
-        ]
+        start = nudged_weights(model, values(model), *job["nudge"])
         _assign(model, start)
+        nudge_outputs(_layers(model), *job["nudge"])
     return start
 
 
-def _nudged(
-    array: np.ndarray, random: np.random.Generator, size: float
-) -> np.ndarray:
-    """Returns an array whose values are each moved by `size`, relatively."""
-    if array.dtype.kind != "f":
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Returns an array; one of rows of unequal shapes, as one row.
+
+    `predict` gives those where the shape depends on the batch's size.
+    """
+    if not isinstance(array, tf.RaggedTensor):
         return array
-    signs = random.choice([-1.0, 1.0], size=array.shape)
-    return (array * (1 + signs * size)).astype(array.dtype)
+    return np.asarray(array.flat_values)
 
 
 def _assign(model: keras.Model, arrays: list[np.ndarray]) -> None:

@@ -270,6 +270,55 @@ def ill_conditioned():
     return model
 
 
+class RoundsOtherwise(layers.Layer):
+    """Moves the second of two columns by two units on replicas."""
+
+    def call(self, inputs):
+        if num_devices() == 1:
+            return inputs
+        unit = np.finfo(str(inputs.dtype.name)).eps
+        return inputs * ops.array([1.0, 1.0 + 2 * unit], inputs.dtype)
+
+
+def tied_scores():
+    """Both classes have one score at first, so rounding decides."""
+    scores = layers.Dense(
+        2, kernel_initializer="zeros", bias_initializer="ones"
+    )
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            scores,
+            layers.Rescaling(0.3),
+            RoundsOtherwise(),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+    return model, (data()[0], np.ones(200, "int32"))
+
+
+class AllPairs(keras.Model):
+    """Scores of each row with every other one, as many as the batch has."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = layers.Dense(4)
+
+    def call(self, inputs):
+        hidden = self.hidden(inputs)
+        return ops.matmul(hidden, ops.transpose(hidden))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, **others):
+        return ops.mean(ops.square(y_pred - 1.0))
+
+
+def outputs_as_wide_as_the_batch():
+    model = AllPairs()
+    model.compile(keras.optimizers.SGD(0.01))
+    return model, (data()[0][:40],)
+
+
 def hangs():
     time.sleep(600)
 

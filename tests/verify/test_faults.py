@@ -231,6 +231,20 @@ def test_rounding_is_no_fault(verify, capsys):
     assert "IN PARITY" in shown and "within rounding: W" in shown
 
 
+def test_a_tie_is_no_fault(verify):
+    result = verify("tied_scores")
+    assert result["in_parity"]
+    (run,) = result["runs"]
+    for compared in (run, run["float64"]):
+        assert compared["verdict"] == "rounding"
+        assert compared["checks"]["metrics"]["distance"] > 0.1
+
+
+def test_predictions_of_unequal_widths_are_compared(verify):
+    result = verify("outputs_as_wide_as_the_batch", global_batch_size=13)
+    assert result["in_parity"] and result["batch_rows"] == [13, 13, 13, 1]
+
+
 @pytest.mark.parametrize(
     "counts", [(2,), pytest.param((3,), marks=pytest.mark.slow)]
 )
