@@ -105,6 +105,10 @@ def values(model: keras.Model) -> list[np.ndarray]:
 
 
 def as_array(value: Any) -> np.ndarray:
+    """Returns a tensor's values, of a type that `.npz` files can hold."""
+    if isinstance(value, tf.RaggedTensor):
+        # Of `predict`, where a row's shape depends on the batch's size.
+        value = value.flat_values
     array = tf.convert_to_tensor(value).numpy()
     # `.npz` files can't hold bfloat16 and float8.
     return array if array.dtype.kind in "biuf" else array.astype("float32")

@@ -22,7 +22,7 @@ from kerasmgpu.verify.float_types import dtype_of
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.nudges import nudge_outputs, nudged_weights
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
-from kerasmgpu.verify.recording import Recorder, numbers, values
+from kerasmgpu.verify.recording import Recorder, as_array, numbers, values
 
 
 def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
@@ -137,13 +137,13 @@ def record(
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
     save_arrays(
-        folder / "predictions.npz", map(_plain, tf.nest.flatten(predictions))
+        folder / "predictions.npz", map(as_array, tf.nest.flatten(predictions))
     )
     with scope():
         _assign(model, start)
         names, outputs = layer_outputs(model, dataset.take(1))
     facts["output_layers"] = names
-    save_arrays(folder / "outputs.npz", outputs)
+    save_arrays(folder / "outputs.npz", map(as_array, outputs))
     return facts
 
 
@@ -173,16 +173,6 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
         _assign(model, start)
         nudge_outputs(_layers(model), *job["nudge"])
     return start
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Returns an array; one of rows of unequal shapes, as one row.
-
-    `predict` gives those where the shape depends on the batch's size.
-    """
-    if not isinstance(array, tf.RaggedTensor):
-        return array
-    return np.asarray(array.flat_values)
 
 
 def _assign(model: keras.Model, arrays: list[np.ndarray]) -> None:

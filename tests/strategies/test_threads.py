@@ -1,7 +1,7 @@
 """Models of one strategy train, and predict, in threads.
 
 Pauses are planted where threads share something: without the locks of
-`partitioner/runtime/making.py`, each test fails every time.
+`partitioner/runtime/making.py`, runs differ, or meet, every time.
 """
 
 import functools
@@ -183,10 +183,9 @@ class Slow(keras.Sequential):
         return logs
 
 
-@pytest.mark.parametrize("shard", [None, "weights"])
-def test_an_eager_run_undoes_no_step_of_another_thread(shard):
+def test_an_eager_run_undoes_no_step_of_another_thread():
     """It copies all variables of the strategy to the replicas at its end."""
-    chosen = strategy(shard)
+    chosen = strategy("weights")
     alone = model_of(chosen, 5, 0)
     fit(alone)
     wanted = fit(alone)

@@ -282,14 +282,12 @@ class RoundsOtherwise(layers.Layer):
 
 def tied_scores():
     """Both classes have one score at first, so rounding decides."""
-    scores = layers.Dense(
-        2, kernel_initializer="zeros", bias_initializer="ones"
-    )
+    scores = layers.Dense(2, kernel_initializer="zeros", use_bias=False)
     model = keras.Sequential(
         [
             keras.Input((6,)),
             scores,
-            layers.Rescaling(0.3),
+            layers.Rescaling(1.0, offset=0.3),
             RoundsOtherwise(),
         ]
     )
@@ -309,7 +307,9 @@ class AllPairs(keras.Model):
         hidden = self.hidden(inputs)
         return ops.matmul(hidden, ops.transpose(hidden))
 
-    def compute_loss(self, x=None, y=None, y_pred=None, **others):
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
         return ops.mean(ops.square(y_pred - 1.0))
 
 
