@@ -84,8 +84,16 @@ def test_both_can_be_nested():
 def test_a_step_that_waits_for_the_waiting_thread_ends(monkeypatch, caplog):
     """As a generator of batches that runs another model eagerly."""
     monkeypatch.setattr(making, "_LONGEST_WAIT_SECONDS", SOON)
+    monkeypatch.setattr(making._state, "gave_up", False)
     step = Inside(stepping)
     assert step.entered.wait(10)
     other = Inside(alone)
     assert other.entered.wait(10)
+    other.end()
+    # The next one knows.
+    monkeypatch.setattr(making, "_LONGEST_WAIT_SECONDS", 30.0)
+    other = Inside(alone)
+    assert other.entered.wait(10)
     other.end(), step.end()
+    (said,) = [r for r in caplog.records if "eager run" in r.message]
+    assert said.levelname == "WARNING"

@@ -17,9 +17,12 @@ from absl import logging
 making = threading.RLock()
 """Lock of what makes programs and variables; `alone` is entered before it."""
 
-_LONGEST_WAIT_SECONDS = 30.0
+_LONGEST_WAIT_SECONDS = 10.0
 """Longest wait of `alone` for steps, which may wait for the waiting thread: a
 generator of batches can run a model."""
+
+_SHORT_WAIT_SECONDS = 0.05
+"""The same once that has happened, so that each batch doesn't take as long."""
 
 _LONGEST_DELAY_SECONDS = 1.0
 """Longest time for which steps are held up by a thread that waits in `alone`."""
@@ -55,7 +58,10 @@ class _Alone:
     def __enter__(self) -> None:
         me = threading.get_ident()
         with _condition:
-            end = time.monotonic() + _LONGEST_WAIT_SECONDS
+            seconds = _LONGEST_WAIT_SECONDS
+            if _state.gave_up:
+                seconds = _SHORT_WAIT_SECONDS
+            end = time.monotonic() + seconds
             _state.waiting += 1
             try:
                 while _state.owner not in (None, me):
@@ -63,12 +69,7 @@ class _Alone:
                 while _state.steps.keys() - {me}:
                     left = end - time.monotonic()
                     if left <= 0:
-                        logging.warning(
-                            "kerasmgpu: an eager run changes variables while "
-                            "another thread has been in a step for %g s. Run "
-                            "models eagerly in one thread at a time.",
-                            _LONGEST_WAIT_SECONDS,
-                        )
+                        _give_up(seconds)
                         break
                     _condition.wait(left)
             finally:
@@ -84,6 +85,18 @@ class _Alone:
             _condition.notify_all()
 
 
+def _give_up(seconds: float) -> None:
+    """Warns, the first time."""
+    if not _state.gave_up:
+        logging.warning(
+            "kerasmgpu: an eager run changes variables while another thread has "
+            "been in a step for %g s. Run models eagerly in one thread at a "
+            "time.",
+            seconds,
+        )
+    _state.gave_up = True
+
+
 class _State:
     """Threads that run steps, with their depths; the one that is alone."""
 
@@ -92,6 +105,7 @@ class _State:
         self.owner: int | None = None
         self.depth = 0
         self.waiting = 0
+        self.gave_up = False
 
 
 _condition = threading.Condition()
