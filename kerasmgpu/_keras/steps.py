@@ -35,6 +35,7 @@ from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import replaced
 from kerasmgpu.partitioner.runtime.function import as_tensor
+from kerasmgpu.partitioner.runtime.making import making
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.replica_arithmetic import require_rows
@@ -148,13 +149,14 @@ class Steps:
 
     def _run_batch(self, batch: Any) -> Any:
         if self._trains:
-            self._strategy.lay_out_model(
-                self._model,
-                lambda: self._partitioned.prepared(
-                    tf.nest.map_structure(as_tensor, batch)
-                )[0],
-                len(tf.nest.flatten(batch)[0]),
-            )
+            with making:
+                self._strategy.lay_out_model(
+                    self._model,
+                    lambda: self._partitioned.prepared(
+                        tf.nest.map_structure(as_tensor, batch)
+                    )[0],
+                    len(tf.nest.flatten(batch)[0]),
+                )
         return self._partitioned(batch)
 
     @property
@@ -164,7 +166,7 @@ class Steps:
 
     def prepare(self, feed: Feed) -> Program:
         """Creates the variables that the first step would create."""
-        with self._strategy.scope():
+        with making, self._strategy.scope():
             program, _ = self._program(feed, with_logs=True)
         return program
 
@@ -184,7 +186,8 @@ class Steps:
 
     def _from_data_set(self, iterator: Any) -> Any:
         steps, with_logs, *_ = self._settings(iterator)
-        execution = self._execution(iterator, steps, with_logs)
+        with making:
+            execution = self._execution(iterator, steps, with_logs)
         self._last = iterator, self._settings(iterator), execution
         return self._executed(execution, iterator)
 

@@ -22,6 +22,7 @@ from kerasmgpu.job import cluster, workers
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify import comparison, training
+from kerasmgpu.verify.float_types import dtype_of
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
 _LOGICAL_DEVICES = 2  # Where there is no GPU.
@@ -267,7 +268,7 @@ def _load(program: _Program, dataset: tf.data.Dataset) -> None:
     if not kept.exists():
         return
     found = loaded.predict(dataset.take(1), verbose=0)
-    limit = comparison.TOLERANCES[training.dtype_of(loaded)]
+    limit = comparison.TOLERANCES[dtype_of(loaded)]
     for one, again in zip(load_arrays(kept), tf.nest.flatten(found)):
         distance = comparison.relative_difference(one, again)
         if distance > limit:

@@ -23,6 +23,7 @@ from kerasmgpu.job import workers
 from kerasmgpu.job.cluster import SEPARATE_VARIABLE
 from kerasmgpu.verify import comparison, training
 from kerasmgpu.verify.outcome import Outcome
+from kerasmgpu.verify.rounding import UNITS
 
 _TIMED_EPOCHS = 6
 _WORKER = (
@@ -60,7 +61,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         tolerance = comparison.TOLERANCES[one.facts["dtype"]]
         distance, rounding = _distance(one, many), None
         if distance > tolerance:
-            aside = train(trial, None, folder / "aside", start, perturb=True)
+            nudge = (UNITS[one.facts["dtype"]], 0)
+            aside = train(trial, None, folder / "aside", start, nudge)
             rounding = _distance(one, aside)
     return {
         "distance": max(distance, many.facts["of_loaded"]),
@@ -77,7 +79,7 @@ def train(
     strategy: tf.distribute.Strategy | None,
     folder: pathlib.Path,
     start: str | None = None,
-    perturb: bool = False,
+    nudge: tuple[float, int] | None = None,
 ) -> Outcome:
     """Trains a trial's model, and measures it.
 
@@ -86,7 +88,8 @@ def train(
         folder: `pathlib.Path`, for the run's files.
         start: String, file of the weights to begin with. Default: those that
             the model is built with.
-        perturb: Boolean, whether to move these by one rounding error.
+        nudge: Relative size, and seed, of random changes of these and of what
+            layers give. Default: none.
     """
     # Its products are rounded to 10 bits, by an amount that depends on shapes.
     tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -108,7 +111,7 @@ def train(
         "steps": 4,
         "global_batch_size": BATCH,
         "start": start,
-        "perturb": perturb,
+        "nudge": nudge,
     }
     facts = training.record(build, strategy, job)
     facts["figures"] = _figures(trial, built[0], facts)

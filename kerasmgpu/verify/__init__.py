@@ -8,9 +8,12 @@ a separate process. It prints the differences, the first step and layer to
 differ, and the likely cause. No GPU is needed. The files, from the inside out:
 
 * `comparison`: distances between two runs, in plain NumPy;
+* `rounding`: whether a difference is rounding;
 * `causes`: likely causes of a difference, as sentences;
 * `outcome`: a run's result, with its files of arrays;
-* `training`, `layer_outputs`, `child`: one run, in its process;
+* `recording`, `float_types`, `nudges`, `layer_outputs`, `training`, `child`: one
+  run, in its process;
+* `judging`: the verdict on a comparison;
 * `runs`: starts the runs one after the other and compares them;
 * `verification`: the function `verify`;
 * `parity_report`: the tables;

@@ -58,41 +58,15 @@ def other_data(one: Outcome, many: Outcome) -> str | None:
     )
 
 
-def is_rounding(comparison: Comparison, rounding: Comparison) -> bool:
-    """Whether rounding errors on one device cause as large a difference.
-
-    Args:
-        comparison: `Comparison` of a run on replicas.
-        rounding: `Comparison` of a run on one device whose initial weights
-            were perturbed by one rounding error.
-    """
-    for name, (value, limit) in comparison.checks.items():
-        if value > max(limit, 10 * rounding.checks[name][0]):
-            return False
-    return True
-
-
 def likely_causes(
     comparison: Comparison,
     one: Outcome,
     many: Outcome,
-    rounding: Comparison | None = None,
 ) -> list[str]:
-    """Returns likely causes of a difference between replicas and one device.
-
-    See `is_rounding` for `rounding`.
-    """
+    """Returns likely causes of a difference between replicas and one device."""
     data = other_data(one, many)
     if data is not None:
         return [data]
-    if rounding is not None and is_rounding(comparison, rounding):
-        return [
-            "rounding: one device's own results change as much "
-            f"(W {rounding.weights:.0e}) when its initial weights change by "
-            "one rounding error. Adam, for example, divides a gradient of "
-            "nearly 0 by its own size (a bias before batch normalisation). "
-            "Probably no fault; --float64 settles it."
-        ]
     return [
         f"{_symptom(comparison, many)}. Replicas run the program of one device, "
         "so the program depends on something else: the number of devices, "
@@ -109,7 +83,7 @@ def _symptom(comparison: Comparison, many: Outcome) -> str:
             f"the replicas' copies of the variable {path!r} of layer "
             f"{_layer_of(path, many)!r} differ"
         )
-    if comparison.weights <= comparison.tolerance:
+    if comparison.is_of_logs:
         return (
             "the weights are those of one device, but a metric, a loss or a "
             "callback gives another result"

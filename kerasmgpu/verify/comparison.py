@@ -28,6 +28,14 @@ TOLERANCES = {
 LOG_TOLERANCE = 1e-5
 """Least relative tolerance for losses, metrics and predictions."""
 
+EXACT_LOG_TOLERANCE = 1e-9
+"""The same in float64."""
+
+
+WEIGHTS, SLOTS = "weights (W)", "optimizer's variables"
+COPIES = "replicas' copies"
+"""Names of `Comparison.checks`, as the tables have them."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
@@ -35,7 +43,11 @@ class Comparison:
 
     Args:
         tolerance: Float, largest W that counts as parity.
+        log_tolerance: Float, largest relative difference of logs that does.
         weights: Float, W after the last step.
+        slots: Float, the largest difference of optimizers' variables after any
+            step / the largest update of those of the same name. A momentum is
+            linear in the gradients, which Adam's updates are not.
         losses: Float, largest relative difference of losses, of the epoch and
             of evaluation.
         metrics: Dictionary from a metric's name to the largest relative
@@ -53,10 +65,14 @@ class Comparison:
         update_ratio: Float, this run's first update of the trainable weights
             divided by the reference's (least squares), or `None`.
         loss_ratio: Float, the same ratio of the first step's logged loss.
+        by_variable: For each step, the distance of each variable of the model,
+            then of the optimizers.
     """
 
     tolerance: float
+    log_tolerance: float
     weights: float
+    slots: float
     losses: float
     metrics: dict[str, float]
     step_logs: float
@@ -66,11 +82,7 @@ class Comparison:
     layers: list[dict[str, Any]]
     update_ratio: float | None
     loss_ratio: float | None
-
-    @property
-    def log_tolerance(self) -> float:
-        """Largest relative difference of logs that counts as parity."""
-        return max(self.tolerance, LOG_TOLERANCE)
+    by_variable: list[list[float]]
 
     @property
     def checks(self) -> dict[str, tuple[float, float]]:
@@ -78,18 +90,24 @@ class Comparison:
         metrics = max(self.metrics.values(), default=0.0)
         spread = max(self.spread.values(), default=0.0)
         return {
-            "weights (W)": (self.weights, self.tolerance),
+            WEIGHTS: (self.weights, self.tolerance),
+            SLOTS: (self.slots, self.tolerance),
             "losses": (self.losses, self.log_tolerance),
             "metrics": (metrics, self.log_tolerance),
             "step logs": (self.step_logs, self.log_tolerance),
             "predictions": (self.predictions, self.log_tolerance),
-            "replicas' copies": (spread, 0.0),
+            COPIES: (spread, 0.0),
         }
 
     @property
     def in_parity(self) -> bool:
         """Whether every distance is within its tolerance."""
         return all(value <= limit for value, limit in self.checks.values())
+
+    @property
+    def is_of_logs(self) -> bool:
+        """Whether weights, and what optimizers keep, are within the tolerance."""
+        return max(self.weights, self.slots) <= self.tolerance
 
     def first_layer(self) -> dict[str, Any] | None:
         """Returns the first layer that differs, or `None`.
@@ -124,11 +142,14 @@ def compare(
         tolerance = TOLERANCES[one.facts["dtype"]]
     start = one.start()
     kinds = [variable["kind"] for variable in one.facts["variables"]]
-    first_step = None
+    first_step, by_variable, slots = None, [], 0.0
     for step in one.facts["steps"]:
         distances = weight_differences(
             start, one.weights(step), many.weights(step), kinds, step
         )
+        of_slots = _slot_differences(one, many, step)
+        by_variable.append([*distances, *of_slots])
+        slots = max([slots, *of_slots])
         if max(distances, default=0.0) > tolerance and first_step is None:
             first_step, at_first = step, distances
     if first_step is None:
@@ -136,6 +157,9 @@ def compare(
     first_logs = [outcome.facts["step_logs"][0] for outcome in (one, many)]
     return Comparison(
         tolerance=tolerance,
+        log_tolerance=log_tolerance(tolerance),
+        slots=slots,
+        by_variable=by_variable,
         weights=max(distances, default=0.0),
         losses=max(_of_results(one, many, True).values(), default=0.0),
         metrics=_of_results(one, many, False),
@@ -153,6 +177,12 @@ def compare(
         update_ratio=_update_ratio(start, one, many, kinds),
         loss_ratio=_ratio(*(logs.get("loss", 0.0) for logs in first_logs)),
     )
+
+
+def log_tolerance(tolerance: float) -> float:
+    """Returns the tolerance of logs that goes with one of W."""
+    is_exact = tolerance <= TOLERANCES["float64"]
+    return max(tolerance, EXACT_LOG_TOLERANCE if is_exact else LOG_TOLERANCE)
 
 
 def weight_differences(
@@ -189,6 +219,16 @@ def weight_differences(
             update = updates[kind]
             distances.append(excess / update if update > 0 else float("inf"))
     return distances
+
+
+def _slot_differences(one: Outcome, many: Outcome, step: int) -> list[float]:
+    """Returns the distance of each of the optimizers' variables after a step."""
+    kinds = one.facts["slots"][one.facts["steps"].index(step)]
+    a, b = one.slots(step), many.slots(step)
+    if len(a) != len(b):
+        return [float("inf")]
+    zeros = [np.zeros_like(array) for array in a]
+    return weight_differences(zeros, a, b, kinds, step)
 
 
 def _excess(a: np.ndarray, b: np.ndarray, steps: int) -> float:

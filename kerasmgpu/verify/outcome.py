@@ -24,6 +24,10 @@ class Outcome:
         """Returns the variables after a step (from 1), in the model's order."""
         return load_arrays(self.folder / f"step-{step}.npz")
 
+    def slots(self, step: int) -> list[np.ndarray]:
+        """Returns the optimizers' variables after a step (from 1)."""
+        return load_arrays(self.folder / f"slots-{step}.npz")
+
     def predictions(self) -> list[np.ndarray]:
         """Returns the leaves of the result of `predict` after training."""
         return load_arrays(self.folder / "predictions.npz")

@@ -4,6 +4,9 @@ from typing import Any
 
 from kerasmgpu.commands import reports
 from kerasmgpu.commands.fitted_table import FittedTable
+from kerasmgpu.verify.comparison import WEIGHTS
+from kerasmgpu.verify.judging import DIFFERENT, ROUNDING
+from kerasmgpu.verify.rounding import NUDGE
 
 _LAYERS_SHOWN = 12
 
@@ -19,7 +22,13 @@ def print_tables(result: dict[str, Any]) -> None:
         return
     good = [run for run in result["runs"] if "checks" in run]
     if good:
-        console.print(_checks(result, good))
+        rows = ", ".join(map(str, result["batch_rows"]))
+        title = f"{result['model']} ({result['dtype']}), batches of {rows} rows"
+        console.print(_checks(title, good, good))
+    fine = [run for run in good if _has_exact(run)]
+    if fine:
+        exact = [run["float64"] for run in fine]
+        console.print(_checks("The same in float64", fine, exact))
     if result["partition"]:
         _print_partition(console, result)
     for run in result["runs"]:
@@ -27,49 +36,64 @@ def print_tables(result: dict[str, Any]) -> None:
             reports.say(console, f"{_name(run)} failed: {run['failed']}")
     different = [run for run in good if not run["in_parity"]]
     for run in different[:1]:
-        if run["first_layer"]:
+        if _decisive(run)["first_layer"]:
             console.print(_layers(run))
+    _print_causes(console, different)
+    reports.say(console, _verdict(result))
+
+
+def _print_causes(console: Any, different: list[dict[str, Any]]) -> None:
+    """Prints where runs differ first, and each likely cause once."""
     told: dict[str, str] = {}
     for run in different:
         reports.say(console, _where(run))
-        for cause in run["causes"]:
+        for cause in _decisive(run)["causes"]:
             name = told.setdefault(cause, _name(run))
             again = name != _name(run)
             words = f"the same as with {name}" if again else cause
             reports.say(console, f"  likely cause: {words}")
-    reports.say(console, _verdict(result))
 
 
-def _checks(result: dict[str, Any], runs: list[dict[str, Any]]) -> FittedTable:
-    rows = ", ".join(map(str, result["batch_rows"]))
-    replicas = map(_name, runs)
+def _decisive(run: dict[str, Any]) -> dict[str, Any]:
+    """Returns the comparison, of a run's two, that is out of parity."""
+    exact: dict[str, Any] = run.get("float64", {})
+    return exact if exact.get("verdict") == DIFFERENT else run
+
+
+def _checks(
+    title: str, runs: list[dict[str, Any]], compared: list[dict[str, Any]]
+) -> FittedTable:
+    """Returns a table of comparisons, with a column for each run."""
     table = reports.table(
-        f"{result['model']} ({result['dtype']}), batches of {rows} rows",
+        title,
         "difference from one device",
-        right=("tolerance", *replicas),
+        right=("tolerance", *map(_name, runs)),
     )
-    for name, check in runs[0]["checks"].items():
-        cells = [_cell(run["checks"][name]) for run in runs]
+    for name, check in compared[0]["checks"].items():
+        cells = [_cell(one["checks"][name], one["verdict"]) for one in compared]
         limit = check["tolerance"]
         table.add_row(name, f"{limit:.0e}" if limit else "identical", *cells)
     return table
 
 
-def _cell(check: dict[str, float]) -> str:
+def _cell(check: dict[str, float], verdict: str) -> str:
     distance, tolerance = check["distance"], check["tolerance"]
     is_good = distance <= tolerance
     if tolerance == 0 and is_good:
         return "identical [green]✓[/]"
     mark = "[green]✓[/]" if is_good else "[red]✗[/]"
+    if not is_good and verdict == ROUNDING:
+        mark = "[yellow]≈[/]"
     return f"{distance:.1e} {mark}"
 
 
 def _layers(run: dict[str, Any]) -> FittedTable:
     """Returns the table of layers, from two before the first that differs."""
+    name, run = _name(run), _decisive(run)
     step = run["first_step"]
     when = "the last step" if step is None else f"step {step}"
     table = reports.table(
-        f"Layers on {_name(run)}",
+        f"Layers on {name}",
         "layer",
         right=("output in step 1", f"weights after {when}", "state"),
     )
@@ -116,7 +140,9 @@ def _number(value: float | None) -> str:
 
 
 def _where(run: dict[str, Any]) -> str:
-    replicas = _name(run)
+    replicas, exact = _name(run), run.get("float64", {})
+    if exact.get("verdict") == DIFFERENT:
+        replicas, run = f"{replicas}, in float64", exact
     if run["first_step"] is None:
         return f"{replicas}: the weights are those of one device"
     layer = run["first_layer"]
@@ -127,10 +153,7 @@ def _where(run: dict[str, Any]) -> str:
 
 def _verdict(result: dict[str, Any]) -> str:
     if result["in_parity"]:
-        return (
-            "IN PARITY: replicas train the same model as one device, within "
-            f"W {result['tolerance']:.0e}."
-        )
+        return _in_parity(result)
     crashed = [run for run in result["runs"] if "failed" in run]
     different = [
         run
@@ -146,6 +169,42 @@ def _verdict(result: dict[str, Any]) -> str:
             "compare: see the line above."
         )
     return " ".join(verdicts)
+
+
+def _in_parity(result: dict[str, Any]) -> str:
+    """Returns the verdict on runs that are in parity, with what it rests on."""
+    begin = "IN PARITY: replicas train the same model as one device, within "
+    why_not = result["no_float64"]
+    rounded = [run for run in result["runs"] if run["verdict"] == ROUNDING]
+    if not rounded:
+        words = f"{begin}W {result['tolerance']:.0e}."
+        if why_not:
+            words += f" They aren't compared in float64: {why_not}"
+        return words
+    largest = max(map(_weights, rounded))
+    words = f"{begin}rounding: W {largest:.0e} in {result['dtype']}"
+    exact = [_weights(run["float64"]) for run in rounded if _has_exact(run)]
+    if len(exact) == len(rounded):
+        return f"{words}, {max(exact):.0e} in float64."
+    return (
+        f"{words}, as much as one device's own when its weights, and what its "
+        f"layers give, change by {NUDGE} units in the last place. Smaller "
+        "faults would not show"
+        + (
+            f", since it isn't compared in float64: {why_not}"
+            if why_not
+            else "."
+        )
+    )
+
+
+def _has_exact(run: dict[str, Any]) -> bool:
+    return "checks" in run.get("float64", {})
+
+
+def _weights(compared: dict[str, Any]) -> float:
+    distance: float = compared["checks"][WEIGHTS]["distance"]
+    return distance
 
 
 def _counts(runs: list[dict[str, Any]]) -> str:

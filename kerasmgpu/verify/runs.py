@@ -10,7 +10,8 @@ from kerasmgpu.commands.child_processes import ChildCrashed, run_job
 from kerasmgpu.errors import InputError
 from kerasmgpu.replica_arithmetic import check_distribution_alone
 from kerasmgpu.verify import causes, child
-from kerasmgpu.verify.comparison import Comparison, compare, first_not_finite
+from kerasmgpu.verify.comparison import TOLERANCES, compare, first_not_finite
+from kerasmgpu.verify.judging import DIFFERENT, Reference
 from kerasmgpu.verify.outcome import Outcome
 
 
@@ -57,6 +58,7 @@ def compare_all(
         "tolerance": itself.tolerance,
         "batch_rows": [batch["rows"] for batch in one.facts["batches"]],
         "not_reproducible": None,
+        "no_float64": None,
         "partition": [],
         "unsharded": None,
         "runs": [],
@@ -64,59 +66,78 @@ def compare_all(
     if not itself.in_parity or causes.other_data(one, again):
         result["not_reproducible"] = causes.why_not_reproducible(one, again)
         return {"in_parity": False, **result}
-    rounding = None
+    own = Reference(runs, one, tolerance, is_strict=tolerance is not None)
+    what = "replicas" if one.facts["mesh"] is None else "devices of a mesh"
+    ran: dict[int, Outcome] = {}
     for count in counts:
-        entry: dict[str, Any] = {
-            "replicas": count,
-            "mesh": None,
-            "in_parity": False,
-        }
+        entry: dict[str, Any] = {"replicas": count, "mesh": None}
         result["runs"].append(entry)
-        what = "replicas" if one.facts["mesh"] is None else "devices of a mesh"
         try:
-            many = runs.outcome(f"{count} {what}", num_replicas=count)
+            ran[count] = runs.outcome(f"{count} {what}", num_replicas=count)
         except InputError as error:
             entry["failed"] = str(error)
             say("   failed, see below")
             continue
-        entry["mesh"] = many.facts["mesh"]
-        result["partition"] = many.facts["partition"]
-        result["unsharded"] = many.facts["unsharded"]
-        comparison = compare(one, many, tolerance)
-        if not comparison.in_parity and rounding is None:
-            aside = runs.outcome(
-                "one device, started one rounding error aside", perturb=True
-            )
-            rounding = compare(one, aside, tolerance)
-        entry.update(_entry(comparison, one, many, rounding))
+        facts = ran[count].facts
+        entry["mesh"] = facts["mesh"]
+        result["partition"] = facts["partition"]
+        result["unsharded"] = facts["unsharded"]
+    exact = None
+    if ran and tolerance is None and own.dtype != "float64":
+        exact, result["no_float64"] = _in_float64(runs, own.dtype)
+    for entry in result["runs"]:
+        count = entry["replicas"]
+        entry["in_parity"] = False
+        if count in ran:
+            name = f"{count} {what}"
+            entry.update(_judged(runs, own, exact, ran[count], name, count))
+            entry["in_parity"] = entry["verdict"] != DIFFERENT
     return {"in_parity": all(e["in_parity"] for e in result["runs"]), **result}
 
 
-def _entry(
-    comparison: Comparison,
-    one: Outcome,
+def _in_float64(runs: Any, dtype: str) -> tuple[Reference | None, str | None]:
+    """Runs one device in float64.
+
+    Returns:
+        The reference, or `None`, and then why the program isn't compared so.
+    """
+    try:
+        one = runs.outcome("one device in float64", float64=True)
+    except InputError as error:
+        return None, str(error)
+    if first_not_finite(one) is not None:
+        return None, "its weights are not finite then"
+    if one.facts["dtype"] == dtype:
+        return None, f"layers compute in {dtype} by a type that is set by hand"
+    return Reference(runs, one, TOLERANCES["float64"], float64=True), None
+
+
+def _judged(
+    runs: Any,
+    own: Reference,
+    exact: Reference | None,
     many: Outcome,
-    rounding: Comparison | None,
+    name: str,
+    count: int,
 ) -> dict[str, Any]:
-    """Returns a run's JSON-serialisable entry of the report."""
-    entry: dict[str, Any] = {
-        "in_parity": comparison.in_parity,
-        "checks": {
-            name: {"distance": value, "tolerance": limit}
-            for name, (value, limit) in comparison.checks.items()
-        },
-        "metrics": comparison.metrics,
-        "first_step": comparison.first_step,
-        "causes": [],
-    }
-    if not comparison.in_parity:
-        first = comparison.first_layer()
-        entry["first_layer"] = first and first["name"]
-        entry["layers"] = comparison.layers
-        entry["update_ratio"] = comparison.update_ratio
-        entry["loss_ratio"] = comparison.loss_ratio
-        entry["causes"] = causes.likely_causes(comparison, one, many, rounding)
-    return entry
+    """Returns the entry of a run on replicas, compared in float64, too."""
+    comparison = own.compare(many)
+    if exact is not None:
+        try:
+            again = runs.outcome(
+                f"{name} in float64", num_replicas=count, float64=True
+            )
+        except InputError as error:
+            made = own.entry(comparison, many, own.verdict(comparison))
+            return {**made, "float64": {"failed": str(error)}}
+        fine = exact.compare(again)
+        in_float64 = exact.entry(fine, again, exact.verdict(fine))
+        verdict = own.verdict(comparison, (fine, in_float64["verdict"]))
+        made = own.entry(comparison, many, verdict)
+        if in_float64["verdict"] == DIFFERENT:
+            made["causes"] = in_float64["causes"]
+        return {**made, "float64": in_float64}
+    return own.entry(comparison, many, own.verdict(comparison))
 
 
 class Runs:
@@ -141,9 +162,19 @@ class Runs:
         self.count = 0
 
     def outcome(
-        self, name: str, num_replicas: int | None = None, perturb: bool = False
+        self,
+        name: str,
+        num_replicas: int | None = None,
+        nudge: tuple[float, int] | None = None,
+        float64: bool | None = None,
     ) -> Outcome:
         """Runs the job; returns its `Outcome`.
+
+        Args:
+            nudge: Relative size, and seed, of random changes of the initial
+                weights.
+            float64: Whether Keras's float type is float64. Default: that of the
+                job.
 
         Raises:
             InputError: If the run fails, with the reason in one line.
@@ -154,7 +185,8 @@ class Runs:
         job = {
             **self.job,
             "num_replicas": num_replicas,
-            "perturb": perturb,
+            "nudge": nudge,
+            "float64": self.job["float64"] if float64 is None else float64,
             "folder": str(folder),
         }
         self.say(f"── {name} …")

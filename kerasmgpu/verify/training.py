@@ -2,7 +2,6 @@
 
 import contextlib
 import pathlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +16,13 @@ from kerasmgpu.engine.devices import make_logical_cpus
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
-from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
+from kerasmgpu.verify.float_types import dtype_of
 from kerasmgpu.verify.layer_outputs import layer_outputs
+from kerasmgpu.verify.nudges import nudge_outputs, nudged_weights
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
+from kerasmgpu.verify.recording import Recorder, as_array, numbers, values
 
 
 def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
@@ -78,8 +79,8 @@ def record(
 ) -> dict[str, Any]:
     """Trains a model and records the run.
 
-    Files are `start.npz`, `step-N.npz`, `predictions.npz` and `outputs.npz`
-    (see `Outcome`).
+    Files are `start.npz`, `step-N.npz`, `slots-N.npz`, `predictions.npz` and
+    `outputs.npz` (see `Outcome`).
 
     Args:
         build: Function that returns a compiled model, and its data.
@@ -87,8 +88,9 @@ def record(
             of a `keras.distribution` that the program sets.
         job: Dictionary: `"folder"` for the files; `"seed"`, `"steps"` and
             `"global_batch_size"`; `"start"`, the file of the first run's
-            initial weights or `None`; and `"perturb"`, whether to move them by
-            one rounding error.
+            initial weights or `None`; and `"nudge"`, the relative size and
+            the seed of random changes of these and of what layers give, or
+            `None`.
         tell: Function called with the name of each phase as it begins.
 
     Returns:
@@ -115,7 +117,7 @@ def record(
     tell("fitting the model to the data")
     # Training draws the same numbers however many build() drew.
     keras.utils.set_random_seed(job["seed"])
-    recorder = _Recorder(folder)
+    recorder = Recorder(folder)
     history = model.fit(
         dataset, verbose=0, shuffle=False, callbacks=[recorder]
     ).history
@@ -126,19 +128,22 @@ def record(
         mesh_of(strategy.distribution) if is_ours(strategy) else None
     )
     facts["unsharded"] = strategy and sharded_parts.why_none(model, strategy)
+    programs = getattr(model.train_function, "programs", [])[:1]
     facts["partition"] = [
         part
-        for program in getattr(model.train_function, "programs", [])[:1]
+        for program in programs
         for part in by_layer(program, described[0]["rows"])
     ]
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
-    save_arrays(folder / "predictions.npz", tf.nest.flatten(predictions))
+    save_arrays(
+        folder / "predictions.npz", map(as_array, tf.nest.flatten(predictions))
+    )
     with scope():
         _assign(model, start)
         names, outputs = layer_outputs(model, dataset.take(1))
     facts["output_layers"] = names
-    save_arrays(folder / "outputs.npz", outputs)
+    save_arrays(folder / "outputs.npz", map(as_array, outputs))
     return facts
 
 
@@ -150,9 +155,10 @@ def has_call(model: keras.Model) -> bool:
 def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
     """Assigns the first run's initial weights; returns all variables.
 
-    With `job["perturb"]`, each weight then moves by one rounding error.
+    With `job["nudge"]`, each weight then moves by as much, relatively, and so
+    does what layers give from then on.
     """
-    own = _values(model)
+    own = values(model)
     if job["start"] is None:
         return own
     start = load_arrays(job["start"])
@@ -161,91 +167,17 @@ def _set_start(model: keras.Model, job: dict[str, Any]) -> list[np.ndarray]:
             "build() must make the same model each time. Received: "
             f"{len(own)} variables, before {len(start)}, or other shapes"
         )
-    if job["perturb"]:
-        random = np.random.default_rng(0)
-        start = [_perturbed(array, random) for array in start]
     _assign(model, start)
+    if job["nudge"]:
+        start = nudged_weights(model, values(model), *job["nudge"])
+        _assign(model, start)
+        nudge_outputs(_layers(model), *job["nudge"])
     return start
-
-
-def _perturbed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns an array whose values are each moved by one rounding error."""
-    if array.dtype.kind != "f":
-        return array
-    signs = random.choice([-1, 1], size=array.shape).astype(array.dtype)
-    return array * (1 + signs * np.finfo(array.dtype).eps)
-
-
-def _values(model: keras.Model) -> list[np.ndarray]:
-    """Returns the values of a model's variables."""
-    return [_array(variable.value) for variable in model.variables]
-
-
-def _array(value: Any) -> np.ndarray:
-    array = tf.convert_to_tensor(value).numpy()
-    # `.npz` files can't hold bfloat16 and float8.
-    return array if array.dtype.kind in "biuf" else array.astype("float32")
 
 
 def _assign(model: keras.Model, arrays: list[np.ndarray]) -> None:
     for variable, array in zip(model.variables, arrays):
         variable.assign(array)
-
-
-class _Recorder(keras.callbacks.Callback):
-    """Records logs, variables and copies' differences after each step."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        super().__init__()
-        self.folder = folder
-        self.first_step_seconds = 0.0
-        self.steps: list[int] = []
-        self.logs: list[dict[str, float]] = []
-        self.spread: dict[str, float] = {}
-
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._begin = time.perf_counter()
-
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        step = batch + 1
-        if step == 1:
-            self.first_step_seconds = time.perf_counter() - self._begin
-        self.steps.append(step)
-        self.logs.append(_numbers(logs))
-        save_arrays(self.folder / f"step-{step}.npz", _values(self.model))
-        for variable in self.model.variables:
-            spread = _spread(variable)
-            if spread:
-                self.spread.setdefault(variable.path, spread)
-
-
-def _spread(variable: keras.Variable) -> float:
-    """Returns the largest difference between the copies of a variable."""
-    if getattr(variable, "synchronization", "auto") == "on_read":
-        return 0.0  # Each replica holds a partial sum.
-    value, spread = variable.value, 0.0
-    groups: list[Any] = [getattr(value, "values", ())]
-    if isinstance(value, ShardedVariable):
-        groups = value.copies_of_parts()
-    for group in groups:
-        copies = [_array(copy) for copy in group]
-        if (
-            not copies
-            or copies[0].dtype.kind not in "iuf"
-            or not copies[0].size
-        ):
-            continue
-        copies = [copy.astype("float64") for copy in copies]
-        differences = [np.abs(copy - copies[0]).max() for copy in copies]
-        spread = max(spread, *map(float, differences))
-    return spread if np.isfinite(spread) else float("inf")
-
-
-def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
-    """Returns logs as a dictionary of floats; vectors as their mean."""
-    return {name: float(np.mean(value)) for name, value in (logs or {}).items()}
 
 
 def can_evaluate(model: keras.Model) -> bool:
@@ -264,11 +196,11 @@ def _evaluation(
     """Returns the logs of `evaluate`, or `None` if it may not work."""
     if not can_evaluate(model):
         return None
-    return _numbers(model.evaluate(dataset, verbose=0, return_dict=True))
+    return numbers(model.evaluate(dataset, verbose=0, return_dict=True))
 
 
 def _facts(
-    model: keras.Model, recorder: "_Recorder", history: dict[str, list[float]]
+    model: keras.Model, recorder: "Recorder", history: dict[str, list[float]]
 ) -> dict[str, Any]:
     """Returns the part of `Outcome.facts` that needs none of the user's data."""
     names = (layer.name for layer in _layers(model))
@@ -277,19 +209,13 @@ def _facts(
         "dtype": dtype_of(model),
         "layers": list(dict.fromkeys([*names, model.name])),
         "variables": _describe_variables(model),
+        "slots": recorder.slots,
         "first_step_seconds": recorder.first_step_seconds,
         "steps": recorder.steps,
         "step_logs": recorder.logs,
         "history": {name: values[-1] for name, values in history.items()},
         "spread": recorder.spread,
     }
-
-
-def dtype_of(model: keras.Model) -> str:
-    """Returns the least precise float type that a layer computes in."""
-    used = {layer.compute_dtype for layer in model.layers}
-    order = ("bfloat16", "float16", "float32", "float64")
-    return next((name for name in order if name in used), "float32")
 
 
 def _describe_variables(model: keras.Model) -> list[dict[str, str]]:

@@ -61,10 +61,13 @@ def verify(
         steps: Integer, steps to train. Defaults to 5.
         global_batch_size: Integer, rows of a batch of arrays. Default: at most
             26, chosen for uneven shares.
-        tolerance: Float, the largest weight difference that counts as parity.
-            Default: 1e-5 for float32, 1e-12 for float64.
-        float64: Boolean, whether to train in float64, where rounding can't
-            hide a fault. Defaults to `False`.
+        tolerance: Float, the largest weight difference that counts as parity,
+            whatever the reason, in the program's precision; float64 isn't
+            compared then. Default: 1e-5 for float32, 1e-12 for float64, unless
+            rounding explains more.
+        float64: Boolean, whether to train in float64 only. By default the
+            program's own precision is compared, then float64, where rounding
+            can't hide a fault. Defaults to `False`.
         shard: String, `"optimizer"`, `"weights"` or `"embeddings"`: what the
             replicas' strategy shards. Variables of any size are. Default:
             `"none"`.
@@ -78,7 +81,9 @@ def verify(
 
     Returns:
         Dictionary, as `--output` writes it: `"in_parity"`, and `"runs"` with
-        the distances, the first differing step and layer, and the causes.
+        the verdict (`"equal"`, `"rounding"`, `"different"`), the distances, the
+        first differing step and layer, the causes, and `"float64"`, the same in
+        float64.
 
     Raises:
         InputError: If the model can't be trained on one device, or an

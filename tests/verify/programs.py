@@ -270,6 +270,55 @@ def ill_conditioned():
     return model
 
 
+class RoundsOtherwise(layers.Layer):
+    """Moves the second of two columns by two units on replicas."""
+
+    def call(self, inputs):
+        if num_devices() == 1:
+            return inputs
+        unit = np.finfo(str(inputs.dtype.name)).eps
+        return inputs * ops.array([1.0, 1.0 + 2 * unit], inputs.dtype)
+
+
+def tied_scores():
+    """Both classes have one score at first, so rounding decides."""
+    scores = layers.Dense(2, kernel_initializer="zeros", use_bias=False)
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            scores,
+            layers.Rescaling(1.0, offset=0.3),
+            RoundsOtherwise(),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+    return model, (data()[0], np.ones(200, "int32"))
+
+
+class AllPairs(keras.Model):
+    """Scores of each row with every other one, as many as the batch has."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = layers.Dense(4)
+
+    def call(self, inputs):
+        hidden = self.hidden(inputs)
+        return ops.matmul(hidden, ops.transpose(hidden))
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        return ops.mean(ops.square(y_pred - 1.0))
+
+
+def outputs_as_wide_as_the_batch():
+    model = AllPairs()
+    model.compile(keras.optimizers.SGD(0.01))
+    return model, (data()[0][:40],)
+
+
 def hangs():
     time.sleep(600)
 
@@ -297,3 +346,134 @@ def unseeded_start():
     random = np.random.default_rng()
     model.set_weights([random.normal(size=w.shape) for w in model.weights])
     return model
+
+
+def pictures(rows=130, classes=10):
+    random = np.random.default_rng(0)
+    y = random.integers(0, classes, rows)
+    x = random.normal(0, 0.6, (rows, 12, 12, 1)).astype("float32")
+    for row, number in enumerate(y):
+        x[row, number : number + 3, 2:9, 0] += 1
+    return x, y
+
+
+def convolutions(optimizer="adam", step=keras.Sequential):
+    """Ordinary, and its weights differ by more than 1e-5 for rounding."""
+    model = step(
+        [
+            keras.Input((12, 12, 1)),
+            layers.RandomTranslation(0.05, 0.05),
+            layers.Conv2D(8, 3, activation="relu"),
+            layers.BatchNormalization(),
+            layers.MaxPooling2D(),
+            layers.Conv2D(8, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dropout(0.3),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+    loss = "sparse_categorical_crossentropy"
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model, pictures()
+
+
+class OffByAMillionth(keras.Sequential):
+    """On replicas the gradient of one layer is off, as by a wrong weight."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(x, y, predicted)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        if num_devices() > 1:
+            gradients[0] = gradients[0] * (1 + 1e-6)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {**self.compute_metrics(x, y, predicted), "loss": loss}
+
+
+def tiny_fault_in_convolutions():
+    return convolutions(step=OffByAMillionth)
+
+
+def tiny_fault_in_convolutions_by_sgd():
+    return convolutions(keras.optimizers.SGD(0.1), OffByAMillionth)
+
+
+def tiny_fault_that_adam_hides():
+    """Its updates don't depend on a gradient's size."""
+    return net(model=OffByAMillionth, optimizer="adam")
+
+
+def tiny_fault_on_a_mesh():
+    on_a_mesh()
+    return tiny_fault_that_adam_hides()
+
+
+class TinyBias(layers.Layer):
+    """Adds a millionth to its outputs on replicas."""
+
+    def call(self, inputs):
+        return inputs + (1e-6 if num_devices() > 1 else 0.0)
+
+
+def tiny_fault_in_a_layer():
+    return net(TinyBias(name="biased"), optimizer="adam")
+
+
+class TinyMetric(Devices):
+    """A metric that is off by a millionth on replicas."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        value = 1.0 + 1e-6 * (num_devices() > 1)
+        return keras.metrics.Mean.update_state(self, value)
+
+
+def tiny_fault_of_a_metric():
+    return net(metrics=[TinyMetric(name="tiny")])
+
+
+class Float32Only(layers.Layer):
+    """Rounds to half precision on replicas, in float32 only."""
+
+    def call(self, inputs):
+        if num_devices() > 1 and inputs.dtype == "float32":
+            return ops.cast(ops.cast(inputs, "float16"), "float32")
+        return inputs
+
+
+def fault_of_float32():
+    return net(Float32Only(name="rounded"))
+
+
+def mixed_precision():
+    """Its policy is set by hand, so that it computes in bfloat16 only."""
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        return net(layers.BatchNormalization(), layers.Dense(4))
+    finally:
+        keras.mixed_precision.set_global_policy(keras.config.floatx())
+
+
+def fault_in_mixed_precision():
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        return net(layers.Dense(4), ByDevices(name="scaled"))
+    finally:
+        keras.mixed_precision.set_global_policy(keras.config.floatx())
+
+
+def one_layer_of_float32():
+    """As the outputs of a network in mixed precision."""
+    return net(layers.BatchNormalization(), layers.Dense(4, dtype="float32"))
+
+
+class Single(layers.Layer):
+    """Casts by hand, so that it can't be called in float64."""
+
+    def call(self, inputs):
+        return inputs + tf.ones([], tf.float32)
+
+
+def casts_by_hand():
+    return net(Single())

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kerasmgpu.verify.causes import is_rounding
 from kerasmgpu.verify.comparison import (
     Comparison,
+    log_tolerance,
     relative_difference,
     weight_differences,
 )
@@ -53,9 +53,9 @@ def test_relative_difference_has_a_least_scale():
 
 def comparison(**changes):
     none = dict(
-        tolerance=1e-5, weights=0.0, losses=0.0, metrics={}, step_logs=0.0,
-        predictions=0.0, spread={}, first_step=None, layers=[],
-        update_ratio=1.0, loss_ratio=1.0,
+        tolerance=1e-5, log_tolerance=1e-5, weights=0.0, slots=0.0, losses=0.0,
+        metrics={}, step_logs=0.0, predictions=0.0, spread={}, first_step=None,
+        layers=[], update_ratio=1.0, loss_ratio=1.0, by_variable=[],
     )  # fmt: skip
     return Comparison(**{**none, **changes})
 
@@ -64,6 +64,7 @@ def comparison(**changes):
     "change",
     [
         {"weights": 2e-5},
+        {"slots": 2e-5},
         {"losses": 2e-5},
         {"metrics": {"mae": 2e-5}},
         {"step_logs": 2e-5},
@@ -76,15 +77,7 @@ def test_every_check_counts_for_parity(change):
     assert not comparison(**change).in_parity
 
 
-def test_logs_are_compared_no_finer_than_1e_5():
-    assert comparison(tolerance=1e-12, losses=9e-6).in_parity
-    assert comparison(tolerance=1e-2, losses=9e-3).in_parity
-
-
-def test_rounding_explains_ten_times_itself_and_no_divergent_copies():
-    aside = comparison(weights=1e-3)
-    assert is_rounding(comparison(weights=9e-3), aside)
-    assert not is_rounding(comparison(weights=1.1e-2), aside)
-    assert not is_rounding(comparison(weights=1e-3, losses=1e-3), aside)
-    divergent = comparison(weights=1e-3, spread={"bias": 1e-9})
-    assert not is_rounding(divergent, aside)
+def test_logs_are_compared_less_finely_than_weights():
+    assert log_tolerance(1e-5) == 1e-5
+    assert log_tolerance(1e-12) == 1e-9
+    assert log_tolerance(1e-2) == 1e-2

@@ -4,17 +4,41 @@ The runs are those of the command, but in this process, which saves starting
 TensorFlow for each.
 """
 
+import contextlib
 import functools
 import json
 import re
 
 import keras
 import pytest
+import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.verify import parity_report, runs, training, verification
+from kerasmgpu.verify import (
+    parity_report,
+    recording,
+    runs,
+    training,
+    verification,
+)
 from kerasmgpu.verify.outcome import Outcome
 from tests.verify import programs
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@contextlib.contextmanager
+def precision(name):
+    """Keras's defaults are those of a new process inside, and behind it."""
+    keras.config.set_floatx(name)
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
 
 
 class InProcess:
@@ -37,18 +61,25 @@ class InProcess:
             **job,
         }
 
-    def outcome(self, name, num_replicas=None, perturb=False):
+    def outcome(self, name, num_replicas=None, nudge=None, float64=None):
         keras.utils.clear_session(free_memory=False)
+        float64 = self.job["float64"] if float64 is None else float64
         folder = self.folder / str(len(self.names))
         folder.mkdir()
         self.names.append(name)
-        job = {**self.job, "num_replicas": num_replicas, "perturb": perturb}
+        job = {**self.job, "num_replicas": num_replicas, "nudge": nudge}
+        job.update(folder=str(folder), float64=float64)
         phases = []
         try:
-            facts = training.train(
-                {**job, "folder": str(folder)}, tell=phases.append
-            )
-        except ZeroDivisionError as error:  # As `verify.child` does.
+            with precision("float64" if float64 else "float32"):
+                facts = training.train(job, tell=phases.append)
+        except (
+            ZeroDivisionError,
+            tf.errors.OpError,
+            ValueError,
+            TypeError,
+        ) as error:
+            # As `verify.child` does.
             raise InputError(f"{phases[-1]} raised {error}") from error
         # As through a file, which makes lists of tuples.
         return Outcome(folder, json.loads(json.dumps(facts)))
@@ -59,11 +90,11 @@ def verify(tmp_path_factory):
     """Function that compares a program's runs, once for all tests."""
 
     @functools.cache
-    def verify(build, replica_counts=(2,), shard=None, **job):
+    def verify(build, replica_counts=(2,), shard=None, tolerance=None, **job):
         job["strategy"] = {"shard": shard, "min_shard_bytes": 0}
         in_process = InProcess(tmp_path_factory.mktemp("runs"), build, **job)
         return runs.compare_all(
-            in_process, replica_counts, None, lambda line: None
+            in_process, replica_counts, tolerance, lambda line: None
         )
 
     return verify
@@ -149,11 +180,11 @@ def test_copies_of_a_part_are_compared():
     programs.on_a_mesh()
     layer = keras.layers.Dense(4, name="dense")
     layer.build((None, 6))
-    assert training._spread(layer.kernel) == 0
+    assert recording.spread_of(layer.kernel) == 0
     first, *_ = layer.kernel.value.copies_of_parts()
     assert len(first) == 2
     first[1].assign_add([[0.5, 0]] * 6)
-    assert training._spread(layer.kernel) == 0.5
+    assert recording.spread_of(layer.kernel) == 0.5
     keras.distribution.set_distribution(None)
 
 
@@ -186,11 +217,112 @@ def test_unseeded_randomness(verify):
     assert "unseeded random numbers" in result["not_reproducible"]
 
 
-def test_rounding_is_told_from_faults(verify):
-    run, cause = only_cause(verify("ill_conditioned"))
-    assert run["checks"]["weights (W)"]["distance"] > 1e-3
-    assert cause.startswith("rounding: one device's own results change as much")
-    assert "--float64" in cause
+def test_rounding_is_no_fault(verify, capsys):
+    """Also where it doesn't shrink with the precision."""
+    result = verify("ill_conditioned")
+    assert result["in_parity"]
+    (run,) = result["runs"]
+    assert run["verdict"] == run["float64"]["verdict"] == "rounding"
+    for compared in (run, run["float64"]):
+        assert compared["checks"]["weights (W)"]["distance"] > 1e-3
+    parity_report.print_tables(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The same in float64" in shown
+    assert "IN PARITY" in shown and "within rounding: W" in shown
+
+
+def test_a_tie_is_no_fault(verify):
+    result = verify("tied_scores")
+    assert result["in_parity"]
+    (run,) = result["runs"]
+    for compared in (run, run["float64"]):
+        assert compared["verdict"] == "rounding"
+        assert compared["checks"]["metrics"]["distance"] > 0.1
+
+
+def test_predictions_of_unequal_widths_are_compared(verify):
+    result = verify("outputs_as_wide_as_the_batch", global_batch_size=13)
+    assert result["in_parity"] and result["batch_rows"] == [13, 13, 13, 1]
+
+
+@pytest.mark.parametrize(
+    "counts", [(2,), pytest.param((3,), marks=pytest.mark.slow)]
+)
+def test_an_ordinary_network_is_in_parity(verify, counts):
+    result = verify("convolutions", replica_counts=counts)
+    assert result["in_parity"]
+    (run,) = result["runs"]
+    assert run["float64"]["checks"]["weights (W)"]["distance"] < 1e-8
+
+
+@pytest.mark.parametrize(
+    "program, count, layer",
+    [
+        slow("tiny_fault_in_convolutions", 2, None),
+        slow("tiny_fault_in_convolutions_by_sgd", 2, "conv2d"),
+        ("tiny_fault_that_adam_hides", 2, None),
+        slow("tiny_fault_on_a_mesh", 4, None),
+        slow("tiny_fault_in_a_layer", 2, "biased"),
+        slow("tiny_fault_of_a_metric", 2, None),
+    ],
+)
+def test_a_fault_of_a_millionth_is_found(verify, program, count, layer):
+    """Of the size of rounding in float32, and far from it in float64."""
+    result = verify(program, replica_counts=(count,))
+    (run,) = result["runs"]
+    assert not result["in_parity"] and not run["in_parity"]
+    assert run["float64"]["verdict"] == "different"
+    (cause,) = run["float64"]["causes"]
+    assert "rounding" not in cause
+    if layer is not None:
+        assert run["float64"]["first_layer"].startswith(layer)
+
+
+def test_a_fault_of_float32_alone_is_found(verify, capsys):
+    result = verify("fault_of_float32")
+    (run,) = result["runs"]
+    assert run["float64"]["verdict"] == "equal"
+    assert run["verdict"] == "different" and not result["in_parity"]
+    assert run["first_layer"] == "rounded"
+
+
+def test_a_policy_that_is_set_by_hand_is_told(verify, capsys):
+    result = verify("mixed_precision")
+    assert result["in_parity"] and result["dtype"] == "bfloat16"
+    assert result["no_float64"].startswith("layers compute in bfloat16")
+    parity_report.print_tables(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "compared in float64: layers compute in bfloat16" in shown
+
+
+@pytest.mark.slow
+def test_a_fault_in_mixed_precision_is_found(verify):
+    run, cause = only_cause(verify("fault_in_mixed_precision"))
+    assert "layer 'scaled' gives another result" in cause
+
+
+@pytest.mark.slow
+def test_one_layer_of_float32_rounds_as_float32_does(verify):
+    result = verify("one_layer_of_float32")
+    assert result["in_parity"]
+    assert result["no_float64"].startswith("layers compute in float32")
+
+
+@pytest.mark.slow
+def test_a_program_that_can_not_run_in_float64(verify, capsys):
+    result = verify("casts_by_hand")
+    assert result["in_parity"]
+    assert "raised" in result["no_float64"]
+    parity_report.print_tables(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "They aren't compared in float64: " in shown
+
+
+def test_a_tolerance_is_all_that_counts(verify):
+    result = verify("ill_conditioned", tolerance=1e-5)
+    (run,) = result["runs"]
+    assert not result["in_parity"] and "float64" not in run
+    assert verify("ill_conditioned", tolerance=1e3)["in_parity"]
 
 
 def test_tables_name_the_layer(verify, capsys):

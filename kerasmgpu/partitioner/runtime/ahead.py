@@ -17,6 +17,7 @@ import tensorflow as tf
 from kerasmgpu.partitioner.ir.lowered import Cluster
 from kerasmgpu.partitioner.lowering import first_run
 from kerasmgpu.partitioner.runtime.execution import without_grappler
+from kerasmgpu.partitioner.runtime.making import making
 from kerasmgpu.partitioner.runtime.noting import Noting
 from kerasmgpu.partitioner.runtime.program import Emitted, Program
 from kerasmgpu.partitioner.runtime.written import Written
@@ -71,7 +72,8 @@ class Ahead:
 
     def write(self) -> None:
         """Writes the compiled form; a thread can do it."""
-        self._emitted = self._program.emitted(self._with_outputs)
+        with making:
+            self._emitted = self._program.emitted(self._with_outputs)
 
     def add(self) -> None:
         """Adds the compiled form to TensorFlow's library; collective.

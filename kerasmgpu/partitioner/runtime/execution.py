@@ -10,6 +10,7 @@ from tensorflow.python.eager import context
 
 from kerasmgpu.partitioner.lowering.call_options import CONFIG
 from kerasmgpu.partitioner.runtime.function import Shares, joined
+from kerasmgpu.partitioner.runtime.making import making, stepping
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
@@ -61,7 +62,7 @@ class Execution:
             )
         run = execution._flat(iterator)
         try:
-            with self._places, without_grappler():
+            with self._places, without_grappler(), stepping:
                 outputs = run()
         except tf.errors.OutOfRangeError:
             self._end()
@@ -90,7 +91,7 @@ class Execution:
         """
         last, run = self._trace
         if last is not iterator:
-            with without_garbage_collection():
+            with making, without_garbage_collection():
                 concrete = self._function.get_concrete_function(iterator)
                 tensors = tf.nest.flatten(iterator, expand_composites=True)
                 run = self._bound(concrete, tensors)
@@ -201,7 +202,9 @@ class BatchwiseExecution(Execution):
         for number in range(self._steps):
             try:
                 with without_grappler():
-                    tensors = self._flat(iterator)()
+                    take = self._flat(iterator)
+                    with stepping:
+                        tensors = take()
             except tf.errors.OutOfRangeError:
                 if number:
                     break
@@ -209,7 +212,7 @@ class BatchwiseExecution(Execution):
                 if self._steps > 1:
                     raise StopIteration from None
                 raise
-            with self._places, without_grappler():
+            with self._places, without_grappler(), stepping:
                 outputs = self._run(tensors)
         return self._packed(outputs)
 

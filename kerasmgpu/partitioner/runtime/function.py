@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import replaced, report
+from kerasmgpu.partitioner.runtime.making import making, stepping
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import BeforeCompiling, Program
 from kerasmgpu.partitioner.runtime.tracing import (
@@ -97,7 +98,7 @@ class Partitioned:
             run = Repeated(program, program.written())
 
         def call(tensors: list) -> list:
-            with program.trace.with_places():
+            with program.trace.with_places(), stepping:
                 return run(tensors)
 
         return call
@@ -132,6 +133,15 @@ class Partitioned:
                 other leaves are passed as they are.
             first_batch: See `Program`; it only matters for a new program.
         """
+        with making:
+            return self._known(specification, in_shares, first_batch)
+
+    def _known(
+        self,
+        specification: Any,
+        in_shares: tuple[bool, ...] | None,
+        first_batch: Sequence[Sequence[int | None]] | None,
+    ) -> Program:
         self._forget_stale()
         if in_shares is not None and not any(in_shares):
             in_shares = None  # One key for arguments without shares.

@@ -17,6 +17,7 @@ from tensorflow.python.distribute import distribute_lib, numpy_dataset
 
 from kerasmgpu.partitioner.runtime import initial_values, sharded_variable
 from kerasmgpu.partitioner.runtime.initial_values import ValueInParts
+from kerasmgpu.partitioner.runtime.making import alone, making
 from kerasmgpu.partitioner.runtime.sharded_assignments import Copies, agreed
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     AxisToShard,
@@ -126,8 +127,8 @@ class OneDevice(_Extended):
             is_first_worker: Whether this worker holds the new values of
                 variables that are sums over the replicas.
         """
-        variables = self._variables_of_all_workers()
-        with contextlib.ExitStack() as stack:
+        with alone, contextlib.ExitStack() as stack:
+            variables = self._variables_of_all_workers()
             for variable in variables:
                 if isinstance(variable, ShardedVariable):
                     stack.enter_context(variable.whole())
@@ -167,9 +168,10 @@ class OneDevice(_Extended):
 
     def _by_number(self) -> dict[int, Any]:
         """Returns `{number: variable}` of live variables; forgets all others."""
-        found = {number: ref() for number, ref in self._created.items()}
-        alive = {n: one for n, one in found.items() if one is not None}
-        self._created = {number: self._created[number] for number in alive}
+        with making:
+            found = {number: ref() for number, ref in self._created.items()}
+            alive = {n: one for n, one in found.items() if one is not None}
+            self._created = {n: self._created[n] for n in alive}
         return alive
 
     def _variables_of_all_workers(self) -> list:
@@ -201,6 +203,10 @@ class OneDevice(_Extended):
         self._created[next(self._numbers)] = weakref.ref(variable)
 
     def _create_variable(self, next_creator: Creator, **kwargs: Any) -> Any:
+        with making:
+            return self._create(next_creator, kwargs)
+
+    def _create(self, next_creator: Creator, kwargs: dict[str, Any]) -> Any:
         if self.is_alone:
             return next_creator(**{**kwargs, "distribute_strategy": None})
         if is_sum_of_settings(kwargs):

@@ -38,6 +38,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
+from kerasmgpu.partitioner.runtime.making import making
 from kerasmgpu.partitioner.runtime.one_device import (
     container,
     content_of,
@@ -318,8 +319,8 @@ class Program:
         with_outputs = with_outputs or self.has_random_state
         if True in self._written:
             return self._written[True]
-        if with_outputs not in self._written:
-            with without_garbage_collection():
+        with making, without_garbage_collection():
+            if with_outputs not in self._written:
                 emitted = self.emitted(with_outputs)
                 self._written[with_outputs] = self.added(emitted, with_outputs)
         return self._written[with_outputs]

@@ -1,0 +1,97 @@
+"""Tells rounding from faults.
+
+Sums in another order round differently, and training can magnify that without
+bounds: Adam divides a gradient of nearly 0 by its own size. Rounding shrinks
+with the precision, a fault does not. So a program is compared in float64, too:
+there by what one device makes of weights, and of what layers give, that are
+nudged by a few units in the last place.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerasmgpu.verify.comparison import COPIES, WEIGHTS, Comparison
+
+NUDGE = 8
+"""Units in the last place by which weights and what layers give are nudged."""
+
+NUDGES = 3
+"""Most nudges that are tried: which of two equal numbers an accuracy takes for the
+larger one depends on luck."""
+
+_MARGIN = 100.0
+"""How much larger than after a nudge a difference may be that is rounding.
+
+Sums of 40,000 values in another order, as in the gradient of a convolution's
+kernel, were some 500 units apart."""
+
+_FALL = 100.0
+"""How much less than the precision a difference may fall that is rounding."""
+
+UNITS = {
+    "bfloat16": 2.0**-7,
+    **{name: float(np.finfo(name).eps) for name in ("float16", "float32")},
+    "float64": float(np.finfo("float64").eps),
+}
+"""Distance from 1 to the next number, by float type."""
+
+
+def nudge(dtype: str) -> float:
+    """Returns the relative size of a nudge in a float type."""
+    return NUDGE * UNITS[dtype]
+
+
+def is_like_noise(comparison: Comparison, noises: Sequence[Comparison]) -> bool:
+    """Whether differences are as those after any of some nudges.
+
+    Each variable is compared by itself, after each step: what is rounding in a
+    bias before batch normalisation is a fault in the kernel behind it.
+
+    Args:
+        comparison: `Comparison` of a run on replicas.
+        noises: `Comparison`s of nudged runs on one device.
+    """
+    if any(comparison.spread.values()):
+        return False
+    pairs = [
+        (value, max(noise.checks[name][0] for noise in noises), limit)
+        for name, (value, limit) in comparison.checks.items()
+        if name != COPIES
+    ]
+    asides = zip(*(noise.by_variable for noise in noises))
+    for step, aside in zip(comparison.by_variable, asides):
+        if any(len(step) != len(one) for one in aside):
+            return False
+        pairs += [
+            (value, max(of_noise), comparison.tolerance)
+            for value, *of_noise in zip(step, *aside)
+        ]
+    return all(
+        value <= max(limit, _MARGIN * of_noise)
+        for value, of_noise, limit in pairs
+    )
+
+
+def falls(own: Comparison, exact: Comparison, dtype: str) -> bool:
+    """Whether a difference of weights falls in float64 as rounding does.
+
+    What logs and predictions differ by then follows from the weights.
+
+    Args:
+        own: `Comparison` in the program's precision, out of parity.
+        exact: `Comparison` of the same replicas in float64, in parity.
+        dtype: The program's float type.
+    """
+    if any(own.spread.values()):
+        return False
+    ratio = _FALL * UNITS[dtype] / UNITS["float64"]
+    checks = own.checks
+    if own.weights > own.tolerance:
+        checks = {WEIGHTS: checks[WEIGHTS]}
+    return all(
+        value
+        <= max(limit, ratio * max(exact.checks[name][0], UNITS["float64"]))
+        for name, (value, limit) in checks.items()
+        if name != COPIES
+    )
