@@ -41,6 +41,21 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
+    # division
+    "flat_tables": Fault(
+        "tables with fewer rows than replicas are divided",
+        "division.py",
+        "return 0 if variable.shape[0] >= self._num_replicas() else None",
+        "return self._longest_axis(variable)",
+        "tests/strategies/test_sharding.py",
+    ),
+    "slot_apart": Fault(
+        "memory divides slots without asking for their weight's axes",
+        "memory/state_bytes.py",
+        "of_weight = variable.weight and self.axes_to_shard(variable.weight)",
+        "of_weight = None",
+        "tests/test_division.py",
+    ),
     # partitioner
     "short_share": Fault(
         "the first shares lack the row that is left over",

@@ -31,7 +31,7 @@ def test_importing_reads_only_the_standard_library():
 
 
 LIGHT = """
-    replica_arithmetic errors __main__ commands.scaling_report finders
+    division replica_arithmetic errors __main__ commands.scaling_report finders
     finders.batch_size_command finders.learning_rate_command check.__main__
     compile.__main__ doctor.__main__ job.cluster job.rendezvous job.watch
     plan.__main__ plan.step_time launch.__main__ launch.notebook
@@ -97,6 +97,7 @@ ROOMS = [
     "hardware",
     "schedules",
     "replica_arithmetic",
+    "division",
     "partitioner",
     "engine",
     "flops",

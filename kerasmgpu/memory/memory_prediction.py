@@ -57,8 +57,12 @@ def run(
     device_type: str = "GPU",
     timeout_seconds: float = 600,
     show: bool = True,
+    until_it_fits: bool = False,
 ) -> dict[str, Any]:
     """Predicts the bytes of each setting; see `kerasmgpu.memory.memory`.
+
+    With `until_it_fits`, values of `shard` behind the first that fits are left
+    out for each number of replicas, and progress is told in any case.
 
     With `batch_size_per_replica` each replica has so many rows, whatever the
     number of replicas, instead of its share of `global_batch_size`.
@@ -106,8 +110,9 @@ def run(
         data,
         global_batch_size=global_batch_size,
         timeout_seconds=timeout_seconds,
-        show=show,
+        show=show or until_it_fits,
         flag="--replicas",
+        until_it_fits=until_it_fits,
         **settings,
     )
     most, *others = sorted(set(counts), reverse=True)

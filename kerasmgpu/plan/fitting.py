@@ -34,6 +34,7 @@ def fits(
         shard=_SHARDS,
         device_memory=device_memory,
         show=False,
+        until_it_fits=True,
         **{"batch_size_per_replica" if is_weak else "global_batch_size": rows},
     )["rows"]
     # One replica has nobody to divide variables with.
