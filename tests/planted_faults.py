@@ -355,9 +355,9 @@ FAULTS = {
     ),
     "small_variables": Fault(
         "variables below the limit are sharded",
-        "strategies/sharding.py",
-        "if value.shape.num_elements() * value.dtype.size < self._min_bytes:",
-        "if value.shape.num_elements() * value.dtype.size < 0:",
+        "division.py",
+        "or variable.num_bytes < self._min_bytes",
+        "or variable.num_bytes < 0",
         "tests/strategies/test_sharding.py",
     ),
     "unsummed_axes": Fault(

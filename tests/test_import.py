@@ -86,8 +86,8 @@ def test_unknown_attribute():
 
 
 ROOMS = [
-    "atomic_files",
     "errors",
+    "atomic_files",
     "import_hooks",
     "signals",
     "stderr_filter",
