@@ -93,9 +93,7 @@ def settings(
     """
     from kerasmgpu.strategies.layouts import check_micro_batches, layouts_of
 
-    num_workers = -(
-        -num_replicas // (job["replicas_per_worker"] or num_replicas)
-    )
+    num_workers = -(-num_replicas // _per_worker(job, num_replicas))
     division, shares, groups = shard, num_replicas, 1
     if not isinstance(shard, str):
         division = layouts_of(shard, num_workers)
@@ -128,14 +126,33 @@ def settings(
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
     most = min(-(-rows // shares), MOST_PARTS) if setting.divides_rows else 1
-    return [_fewest_that_fit(row, most)]
+    limit = job["usable"] if job.get("until_it_fits") else None
+    return [_fewest_that_fit(row, most, limit)]
+
+
+def _per_worker(job: dict[str, Any], num_replicas: int) -> int:
+    """Returns the replicas of each process; see `memory_prediction.run`."""
+    if job["replicas_per_worker"] is not None:
+        return int(job["replicas_per_worker"])
+    most = job.get("replicas_per_machine") or num_replicas
+    return num_replicas if num_replicas <= most else 1
 
 
 def _fewest_that_fit(
-    row: Callable[[int], dict[str, Any]], most: int
+    row: Callable[[int], dict[str, Any]], most: int, limit: int | None
 ) -> dict[str, Any]:
-    """Returns the row of the fewest micro-batches that fit; see `settings`."""
+    """Returns the row of the fewest micro-batches that fit; see `settings`.
+
+    Args:
+        limit: Integer, bytes. More micro-batches are not tried if what is held
+            in any case needs more.
+    """
     best = whole = row(1)
+    held = max(
+        whole["weights"] + whole["slots"], whole["built"], whole["loaded"]
+    )
+    if limit is not None and held > limit:
+        most = 1
     number = 2
     while best["fits"] is False and number // 2 < most:
         other = row(min(number, most))

@@ -278,6 +278,7 @@ def main(argv: list[str]) -> None:
         values.output_dir,
         values.device_memory and values.module,
         values.device_memory,
+        machines.replicas_per_machine,
     )
 
 
