@@ -87,13 +87,13 @@ def test_unknown_attribute():
 
 ROOMS = [
     "errors",
-    "atomic_files",
     "import_hooks",
     "signals",
     "stderr_filter",
     "user_lines",
     "_keras_hook",
     "_tensorflow_hook",
+    "atomic_files",
     "hardware",
     "schedules",
     "replica_arithmetic",
