@@ -41,6 +41,21 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
+    # division
+    "flat_tables": Fault(
+        "tables with fewer rows than replicas are divided",
+        "division.py",
+        "return 0 if variable.shape[0] >= self._num_replicas() else None",
+        "return self._longest_axis(variable)",
+        "tests/strategies/test_sharding.py",
+    ),
+    "slot_apart": Fault(
+        "memory divides slots without asking for their weight's axes",
+        "memory/state_bytes.py",
+        "of_weight = variable.weight and self.axes_to_shard(variable.weight)",
+        "of_weight = None",
+        "tests/test_division.py",
+    ),
     # partitioner
     "short_share": Fault(
         "the first shares lack the row that is left over",
@@ -340,9 +355,9 @@ FAULTS = {
     ),
     "small_variables": Fault(
         "variables below the limit are sharded",
-        "strategies/sharding.py",
-        "if value.shape.num_elements() * value.dtype.size < self._min_bytes:",
-        "if value.shape.num_elements() * value.dtype.size < 0:",
+        "division.py",
+        "or variable.num_bytes < self._min_bytes",
+        "or variable.num_bytes < 0",
         "tests/strategies/test_sharding.py",
     ),
     "unsummed_axes": Fault(

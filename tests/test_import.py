@@ -31,7 +31,7 @@ def test_importing_reads_only_the_standard_library():
 
 
 LIGHT = """
-    replica_arithmetic errors __main__ commands.scaling_report finders
+    division replica_arithmetic errors __main__ commands.scaling_report finders
     finders.batch_size_command finders.learning_rate_command check.__main__
     compile.__main__ doctor.__main__ job.cluster job.rendezvous job.watch
     plan.__main__ plan.step_time launch.__main__ launch.notebook
@@ -86,7 +86,6 @@ def test_unknown_attribute():
 
 
 ROOMS = [
-    "atomic_files",
     "errors",
     "import_hooks",
     "signals",
@@ -94,9 +93,11 @@ ROOMS = [
     "user_lines",
     "_keras_hook",
     "_tensorflow_hook",
+    "atomic_files",
     "hardware",
     "schedules",
     "replica_arithmetic",
+    "division",
     "partitioner",
     "engine",
     "flops",

@@ -11,10 +11,10 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu._keras import training_state
+from kerasmgpu.division import AxesToShard, elements_of_part
 from kerasmgpu.flops.step_flops import layer_of, layers_in
 from kerasmgpu.partitioner.runtime.report import bytes_of, communication
 from kerasmgpu.partitioner.runtime.sharded_variable import (
-    AxesToShard,
     ShardedVariable,
 )
 
@@ -173,11 +173,10 @@ def _variables(
 
 def _held_bytes(variable: Any, mesh: "Mesh") -> int:
     """Bytes of a variable on the replica that holds most of it."""
-    shape = list(variable.shape)
-    for number, axis in enumerate(_axes(variable)):
-        if axis is not None:
-            shape[axis] = -(-shape[axis] // mesh.num_devices(number))
-    return _bytes(shape, variable)
+    axes = _axes(variable)
+    sizes = [mesh.num_devices(number) for number in range(len(axes))]
+    size = tf.as_dtype(variable.dtype).size
+    return elements_of_part(variable.shape, axes, sizes) * size
 
 
 def _axes(variable: Any) -> AxesToShard:

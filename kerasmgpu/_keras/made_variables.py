@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
 from kerasmgpu._keras.distribution_backend import (
     NamedSharding,
@@ -23,6 +24,7 @@ from kerasmgpu._keras.distribution_backend import (
     sharding_of,
 )
 from kerasmgpu._keras.versions import TensorFlowVariable
+from kerasmgpu.division import NewVariable
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.partitioner.runtime import replaced
@@ -40,12 +42,19 @@ class MadeVariable:
         layout: Its layout in the distribution, or `None` without one. It may
             have fewer axes than the variable has dimensions; the last ones are
             not sharded then.
+        trainable: Whether it was trainable when it was created.
     """
 
     path: str
     is_slot: bool
     is_embedding: bool
     layout: NamedSharding | None = None
+    trainable: bool = True
+
+
+_MADE, _WEIGHT = "_kerasmgpu_made", "_kerasmgpu_weight"
+"""Attributes of a Keras variable: its first `MadeVariable`, and of a slot the
+weight for which the optimizer made it."""
 
 
 class _Thread(threading.local):
@@ -60,6 +69,55 @@ _thread = _Thread()
 def current() -> MadeVariable | None:
     """Returns the variable that this thread is creating, or `None`."""
     return _thread.variables[-1] if _thread.variables else None
+
+
+def described(variable: Any) -> NewVariable:
+    """Describes a variable of Keras as the strategy saw it when it was created.
+
+    Its layout is the present one.
+    """
+    made = getattr(variable, _MADE, None) or MadeVariable("", False, False)
+    layout, held = getattr(variable, "_layout", None), variable.value
+    return description(
+        dataclasses.replace(
+            made, layout=None if layout is None else sharding_of(layout)
+        ),
+        variable.path,
+        tuple(variable.shape),
+        keras.backend.standardize_dtype(variable.dtype),
+        made.is_slot or weight_of(variable) is not None,
+        made.trainable,
+        getattr(held, "synchronization", None)
+        == tf.VariableSynchronization.ON_READ,
+    )
+
+
+def description(
+    made: MadeVariable | None,
+    path: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    is_slot: bool,
+    trainable: bool,
+    is_combined: bool,
+) -> NewVariable:
+    """Returns the `NewVariable` of a variable, of Keras if `made` is given.
+
+    A slot has no layout: it has the axes of its weight.
+    """
+    kind = "slot" if is_slot else "weight" if trainable else "other"
+    spec: tuple[str | None, ...] = ()
+    if made is not None and made.layout is not None and not is_slot:
+        spec = tuple(made.layout.spec)
+    is_embedding = made is not None and made.is_embedding
+    return NewVariable(
+        path, shape, dtype, kind, is_embedding, spec, is_combined
+    )
+
+
+def weight_of(slot: Any) -> Any:
+    """Returns the weight for which an optimizer made a variable, or `None`."""
+    return getattr(slot, _WEIGHT, None)
 
 
 def infers_shapes() -> bool:
@@ -86,7 +144,10 @@ def _initialize(original: Original, self: Any, value: Any) -> None:
         is_slot,
         _is_table(owner, self),
         _layout(self, value, is_slot),
+        bool(self.trainable),
     )
+    if not hasattr(self, _MADE):  # A layout that is found makes it anew.
+        setattr(self, _MADE, made)
     _thread.variables.append(made)
     try:
         original(self, value)
@@ -102,6 +163,19 @@ def _is_table(owner: Any, variable: Any) -> bool:
         return False
     shape = variable._shape
     return shape is None or tuple(shape[:1]) == (owner.input_dim,)
+
+
+@seam(TFOptimizer, "add_variable_from_reference")
+def _add_slot(
+    original: Original,
+    self: Any,
+    reference_variable: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    slot = original(self, reference_variable, *args, **kwargs)
+    setattr(slot, _WEIGHT, reference_variable)
+    return slot
 
 
 @seam(TensorFlowVariable, "__init__")

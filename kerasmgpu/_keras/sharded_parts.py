@@ -1,12 +1,12 @@
 """Says why nothing of a model is sharded, although its strategy has `shard`."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from kerasmgpu._keras import training_state
+from kerasmgpu._keras import made_variables, training_state
+from kerasmgpu.division import NewVariable
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
@@ -31,43 +31,35 @@ def why_none(model: keras.Model, strategy: ExactStrategy) -> str | None:
     both = [*model.variables, *slots]
     if any(isinstance(one.value, ShardedVariable) for one in both):
         return None
-    what, found = "variable", both
-    if shard == "optimizer":
-        what, found = "slot of an optimizer", slots
-    elif shard == "embeddings":
-        what = "table of a keras.layers.Embedding"
-        found = [
-            layer.embeddings
-            for layer in model._flatten_layers()
-            if isinstance(layer, keras.layers.Embedding)
-        ]
-    found = [one for one in found if len(one.shape)]  # No counters.
+    division = strategy.extended.axis_to_shard
+    described = map(made_variables.described, both)
+    found = [one for one in described if division.is_meant(one)]
     shown = "a function" if callable(shard) else repr(shard)
     return (
         f"shard={shown} divides nothing of the model {model.name!r}: "
-        f"{_reason(shard, what, found, strategy.min_shard_bytes)}. Each of the "
+        f"{_reason(shard, found, strategy.min_shard_bytes)}. Each of the "
         f"{replicas} replicas holds all of it"
     )
 
 
 def _reason(
     shard: str | Callable[..., Any] | None,
-    what: str,
-    found: list[keras.Variable],
+    found: list[NewVariable],
     least: int,
 ) -> str:
+    what, fits = "variable", "an axis with an element"
+    if shard == "optimizer":
+        what = "slot of an optimizer"
+    elif shard == "embeddings":
+        what, fits = "table of a keras.layers.Embedding", "a row"
     if not found:
         return f"it has no {what}"
-    largest = max(found, key=_num_bytes)
-    if _num_bytes(largest) < least:
+    largest = max(found, key=lambda one: one.num_bytes)
+    if largest.num_bytes < least:
         return (
             f"its largest {what}, {largest.path!r}, has "
-            f"{_num_bytes(largest):,} bytes, and min_shard_bytes={least}"
+            f"{largest.num_bytes:,} bytes, and min_shard_bytes={least}"
         )
     if callable(shard):
         return f"the function chose no {what}"
-    return f"no {what} has an axis with an element per replica"
-
-
-def _num_bytes(variable: keras.Variable) -> int:
-    return math.prod(variable.shape) * variable.value.dtype.size
+    return f"no {what} has {fits} per replica"

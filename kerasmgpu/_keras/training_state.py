@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasmgpu._keras import made_variables
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 
@@ -111,12 +112,10 @@ def slots(
     Args:
         weights: Variables of the model.
     """
-    by_name = {one.path.replace("/", "_"): one for one in weights}
+    known = {id(one): one for one in weights}
     for optimizer in optimizers(model):
         for slot in optimizer.variables:
-            *_, name = slot.path.split("/")
-            known = [one for one in by_name if name.startswith(f"{one}_")]
-            yield slot, by_name[max(known, key=len)] if known else None
+            yield slot, known.get(id(made_variables.weight_of(slot)))
 
 
 def restore(

@@ -45,7 +45,9 @@ def building_bytes(
 
     Example:
 
-    >>> kernel = VariableRecord("kernel", (1000, 10), 4, "weight", initial="drawn")
+    >>> kernel = VariableRecord(
+    ...     "kernel", (1000, 10), "float32", "weight", initial="drawn"
+    ... )
     >>> building_bytes([kernel], Setting(4, "weights")).built
     30000
     """

@@ -10,7 +10,11 @@ from typing import Any
 from kerasmgpu.commands import child_processes, tracing_process, user_errors
 from kerasmgpu.errors import InputError
 from kerasmgpu.memory.state_bytes import Setting, state_bytes
-from kerasmgpu.replica_arithmetic import groups_of, require_rows
+from kerasmgpu.replica_arithmetic import (
+    MIN_SHARD_BYTES,
+    groups_of,
+    require_rows,
+)
 
 MOST_PARTS = 16
 """Most micro-batches that are tried: a step of more takes long to write."""
@@ -38,12 +42,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     step = with_variables(model, step)
     distribution = step.distribution
     if distribution is None:
-        rows = [
-            row
-            for shard in job["shard"]
-            for num_replicas in job["replicas"]
-            for row in settings(step, job, num_replicas, shard)
-        ]
+        rows = _rows(step, job)
     else:
         if set(job["shard"]) != {"none"}:
             raise InputError(
@@ -63,6 +62,21 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _rows(step: Any, job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the report's rows for each `shard` and number of replicas."""
+    rows, fitting = [], set()
+    for shard in job["shard"]:
+        for number in job["replicas"]:
+            if job.get("until_it_fits") and (
+                number in fitting or number == 1 and shard != "none"
+            ):
+                continue  # A single replica has none to divide with.
+            rows += settings(step, job, number, shard)
+            if any(row["fits"] for row in rows if row["replicas"] == number):
+                fitting.add(number)
+    return rows
+
+
 def settings(
     step: Any, job: dict[str, Any], num_replicas: int, shard: Any
 ) -> list[dict[str, Any]]:
@@ -79,11 +93,7 @@ def settings(
     """
     from kerasmgpu.strategies.layouts import check_micro_batches, layouts_of
 
-    if job.get("offload") and shard != "none":
-        step = step.offloading
-    num_workers = -(
-        -num_replicas // (job["replicas_per_worker"] or num_replicas)
-    )
+    num_workers = -(-num_replicas // _per_worker(job, num_replicas))
     division, shares, groups = shard, num_replicas, 1
     if not isinstance(shard, str):
         division = layouts_of(shard, num_workers)
@@ -102,6 +112,8 @@ def settings(
         groups=groups,
         recompute=job.get("recompute"),
         limit=job["usable"],
+        offloads=bool(job.get("offload")),
+        min_shard_bytes=job.get("min_shard_bytes", MIN_SHARD_BYTES),
     )
 
     def row(micro_batches: int) -> dict[str, Any]:
@@ -114,14 +126,33 @@ def settings(
     if job["micro_batches"] is not None:
         return [row(number) for number in job["micro_batches"]]
     most = min(-(-rows // shares), MOST_PARTS) if setting.divides_rows else 1
-    return [_fewest_that_fit(row, most)]
+    limit = job["usable"] if job.get("until_it_fits") else None
+    return [_fewest_that_fit(row, most, limit)]
+
+
+def _per_worker(job: dict[str, Any], num_replicas: int) -> int:
+    """Returns the replicas of each process; see `memory_prediction.run`."""
+    if job["replicas_per_worker"] is not None:
+        return int(job["replicas_per_worker"])
+    most = job.get("replicas_per_machine") or num_replicas
+    return num_replicas if num_replicas <= most else 1
 
 
 def _fewest_that_fit(
-    row: Callable[[int], dict[str, Any]], most: int
+    row: Callable[[int], dict[str, Any]], most: int, limit: int | None
 ) -> dict[str, Any]:
-    """Returns the row of the fewest micro-batches that fit; see `settings`."""
+    """Returns the row of the fewest micro-batches that fit; see `settings`.
+
+    Args:
+        limit: Integer, bytes. More micro-batches are not tried if what is held
+            in any case needs more.
+    """
     best = whole = row(1)
+    held = max(
+        whole["weights"] + whole["slots"], whole["built"], whole["loaded"]
+    )
+    if limit is not None and held > limit:
+        most = 1
     number = 2
     while best["fits"] is False and number // 2 < most:
         other = row(min(number, most))

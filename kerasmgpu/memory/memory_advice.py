@@ -197,6 +197,7 @@ def job_of(
         "usable": limit,
         "micro_batches": numbers,
         "shard_over": strategy.shard_over,
+        "min_shard_bytes": strategy.min_shard_bytes,
         "offload": strategy.offload,
         "batch_size_per_replica": None,
         "replicas_per_worker": len(strategy.extended.worker_devices),
@@ -239,8 +240,10 @@ def _layers(
         groups=strategy.replicas.mesh.groups,
         recompute=strategy.recompute,
         limit=device_bytes(strategy),
+        offloads=strategy.offload is not None,
+        min_shard_bytes=strategy.min_shard_bytes,
     )
-    peak = step_peak(step.offloading if strategy.offload else step, setting)
+    peak = step_peak(step, setting)
     for scope, num_bytes in peak.scopes.items():
         path = layer_of(f"{scope}/", paths).strip("/") or "the step itself"
         layers[path.removeprefix(f"{model.name}/")] += num_bytes

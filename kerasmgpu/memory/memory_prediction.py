@@ -54,11 +54,19 @@ def run(
     device_memory: str | None = None,
     recompute: str | None = None,
     replicas_per_worker: int | None = None,
+    replicas_per_machine: int | None = None,
     device_type: str = "GPU",
     timeout_seconds: float = 600,
     show: bool = True,
+    until_it_fits: bool = False,
 ) -> dict[str, Any]:
     """Predicts the bytes of each setting; see `kerasmgpu.memory.memory`.
+
+    With `until_it_fits`, values of `shard` behind the first that fits are left
+    out for each number of replicas, and progress is told in any case.
+
+    Without `replicas_per_worker`, more replicas than `replicas_per_machine` are
+    a worker each, as `kerasmgpu launch` starts them: one process has no more.
 
     With `batch_size_per_replica` each replica has so many rows, whatever the
     number of replicas, instead of its share of `global_batch_size`.
@@ -87,6 +95,7 @@ def run(
     settings = {
         "replicas": counts,
         "replicas_per_worker": replicas_per_worker,
+        "replicas_per_machine": replicas_per_machine,
         "device_type": checked_choice(device_type, "device_type", DEVICE_TYPES),
         "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
         "shard_over": shard_over,
@@ -106,8 +115,9 @@ def run(
         data,
         global_batch_size=global_batch_size,
         timeout_seconds=timeout_seconds,
-        show=show,
+        show=show or until_it_fits,
         flag="--replicas",
+        until_it_fits=until_it_fits,
         **settings,
     )
     most, *others = sorted(set(counts), reverse=True)

@@ -13,61 +13,37 @@ layouts say.
 """
 
 import dataclasses
-import math
+import functools
 from collections.abc import Sequence
-from typing import Protocol
 
 from kerasmgpu import replica_arithmetic
+from kerasmgpu.division import (
+    Division,
+    NewVariable,
+    Shard,
+    element_bytes,
+    elements_of_part,
+)
 from kerasmgpu.errors import checked_choice, checked_integer
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
 
 SHARDS = ("none", *replica_arithmetic.SHARDS)
 
 
-class Layouts(Protocol):
-    """The interface of `strategies.layouts.Layouts`, as far as it is used."""
-
-    axes: tuple[int, ...]
-    divides_variables: bool
-    divides_rows: bool
-
-    def axes_of(
-        self, spec: tuple[str | None, ...]
-    ) -> tuple[int | None, ...] | None:
-        """Returns a variable's axis for each axis of the mesh."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
-class VariableRecord:
-    """Describes a variable of a model.
+class VariableRecord(NewVariable):
+    """Describes a variable of a model; see `NewVariable`.
 
     Attributes:
-        path: String, Keras's path: `"dense/kernel"`.
-        kind: `"weight"`, `"slot"` (of an optimizer) or `"other"` (metrics,
-            counters, seeds).
-        is_embedding: Whether it is the table of an `Embedding` layer, or a
-            slot of one.
-        spec: Mesh axis of each axis of the variable in a `keras.distribution`,
-            or `None` for those that are not divided. Empty for a whole one.
         initial: How its initializer makes its value; see `building`.
-        offloads: Whether it is in host memory if it is divided: a slot, with
-            `offload`.
+        held_as: What `StateBytes` counts it as: `"weight"`, `"slot"` or
+            `"other"` (metrics, counters, seeds). Default: its kind.
+        weight: `VariableRecord` of the weight whose slot it is, or `None`.
     """
 
-    path: str
-    shape: tuple[int, ...]
-    bytes_per_element: int
-    kind: str
-    is_embedding: bool = False
-    spec: tuple[str | None, ...] = ()
     initial: str = "filled"
-    offloads: bool = False
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the whole variable."""
-        return math.prod(self.shape) * self.bytes_per_element
+    held_as: str = ""
+    weight: "VariableRecord | None" = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +74,8 @@ class Setting:
 
     Attributes:
         num_replicas: Integer, replicas of all workers.
-        shard: One of `SHARDS`, or `Layouts`.
+        shard: One of `SHARDS`, a function, or a `keras.distribution`'s
+            `strategies.layouts.Layouts`; see `Division`.
         micro_batches: Integer, parts in which a replica runs its rows.
         rows: Integer, rows of a global batch. Default: those of the trace.
         num_workers: Integer, processes of the job.
@@ -107,12 +84,13 @@ class Setting:
         min_shard_bytes: Integer, bytes from which on a variable is sharded.
         groups: Integer, groups of replicas that each have all variables; see
             `shard_over` of `MirroredStrategy`.
+        offloads: Whether slots that are divided are in host memory.
         recompute: String or `None`, see `MirroredStrategy`.
         limit: Integer, bytes of a memory for `recompute="auto"`, or `None`.
     """
 
     num_replicas: int = 1
-    shard: str | Layouts = "none"
+    shard: Shard | Division = "none"
     micro_batches: int = 1
     rows: int | None = None
     num_workers: int = 1
@@ -121,6 +99,7 @@ class Setting:
     groups: int = 1
     recompute: str | None = None
     limit: int | None = None
+    offloads: bool = False
 
     @property
     def num_local(self) -> int:
@@ -140,47 +119,31 @@ class Setting:
     @property
     def axes(self) -> tuple[int, ...]:
         """See `Mesh`."""
-        return () if isinstance(self.shard, str) else self.shard.axes
+        return self.division.axes
 
     @property
     def divides_rows(self) -> bool:
         """See `Mesh`."""
-        return isinstance(self.shard, str) or self.shard.divides_rows
+        return self.division.divides_rows
+
+    @functools.cached_property
+    def division(self) -> Division:
+        """What decides how variables are divided."""
+        if isinstance(self.shard, Division):
+            return self.shard
+        made = Division(
+            self.shard,
+            self.min_shard_bytes,
+            lambda: self.num_replicas,
+            lambda: self.groups,
+        )
+        made.offloads = self.offloads
+        return made
 
     def axes_to_shard(self, variable: VariableRecord) -> tuple[int | None, ...]:
-        """Returns a variable's axis that each mesh axis divides; empty if whole.
-
-        Of `SHARDS`, whole are those that `shard` leaves whole, those of less
-        than `min_shard_bytes`, those without an axis as long as the number of
-        replicas, and all if there is one replica, but for those that `offloads`.
-        """
-        if not isinstance(self.shard, str):
-            is_divided = self.shard.divides_variables
-            return is_divided and self.shard.axes_of(variable.spec) or ()
-        is_sharded = {
-            "none": False,
-            "optimizer": variable.kind == "slot",
-            "weights": variable.kind in ("slot", "weight"),
-            "embeddings": variable.is_embedding,
-        }[self.shard]
-        if (
-            not is_sharded
-            or self.num_replicas == 1
-            and not variable.offloads
-            or variable.num_bytes < self.min_shard_bytes
-        ):
-            return ()
-        groups = self.groups
-        if variable.is_embedding and self.shard != "optimizer":
-            groups = (
-                1  # Tables, and their slots with them, are of all replicas.
-            )
-        axis = replica_arithmetic.shard_axis(
-            variable.shape, self.num_replicas // groups, variable.is_embedding
-        )
-        if axis is None:
-            return ()
-        return (axis,) if groups == 1 else (None, axis)
+        """Returns a variable's axis that each mesh axis divides; empty if whole."""
+        of_weight = variable.weight and self.axes_to_shard(variable.weight)
+        return self.division.axes_to_shard(variable, of_weight or None) or ()
 
     def part_bytes(self, variable: VariableRecord) -> int:
         """Returns a variable's bytes on the replica that holds most of it.
@@ -190,15 +153,15 @@ class Setting:
         axes, sizes = self.axes_to_shard(variable), self.axes
         if len(axes) > 1 and not sizes:
             sizes = self.groups, self.num_replicas // self.groups
-        shape = list(variable.shape)
-        for axis, size in zip(axes, sizes or (self.num_replicas,)):
-            if axis is not None:
-                shape[axis] = -(-shape[axis] // size)
-        return math.prod(shape) * variable.bytes_per_element
+        elements = elements_of_part(
+            variable.shape, axes, sizes or (self.num_replicas,)
+        )
+        return elements * element_bytes(variable.dtype)
 
     def is_on_host(self, variable: VariableRecord) -> bool:
         """Whether a variable is in host memory."""
-        return variable.offloads and bool(self.axes_to_shard(variable))
+        is_slot = variable.kind == "slot"
+        return self.offloads and is_slot and bool(self.axes_to_shard(variable))
 
 
 def state_bytes(
@@ -214,7 +177,7 @@ def state_bytes(
 
     Example:
 
-    >>> kernel = VariableRecord("dense/kernel", (1000, 10), 4, "weight")
+    >>> kernel = VariableRecord("dense/kernel", (1000, 10), "float32", "weight")
     >>> state_bytes([kernel], Setting(3, "weights")).weights
     13360
     """
@@ -223,6 +186,8 @@ def state_bytes(
     checked_integer(setting.num_replicas, "num_replicas", 1)
     held = {"weight": 0, "slot": 0, "other": 0, "host": 0}
     for one in variables:
-        kind = "host" if setting.is_on_host(one) else one.kind
+        kind = one.held_as or one.kind
+        if setting.is_on_host(one):
+            kind = "host"
         held[kind] += setting.part_bytes(one)
     return StateBytes(held["weight"], held["slot"], held["other"], held["host"])

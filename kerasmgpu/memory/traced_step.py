@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from kerasmgpu._keras import initializers
-from kerasmgpu._keras.distribution_backend import sharding_of
+from kerasmgpu._keras import initializers, made_variables, training_state
 from kerasmgpu.commands import traced_step
 from kerasmgpu.memory.state_bytes import VariableRecord
 
@@ -27,17 +25,6 @@ class TracedStep(traced_step.TracedStep):
     variables: list[VariableRecord]
     record_of: dict[int, VariableRecord]
     model: keras.Model
-
-    @property
-    def offloading(self) -> "TracedStep":
-        """The step with slots in host memory where they are divided."""
-        record_of = {
-            key: dataclasses.replace(one, offloads=one.kind == "slot")
-            for key, one in self.record_of.items()
-        }
-        return dataclasses.replace(
-            self, record_of=record_of, variables=list(record_of.values())
-        )
 
 
 def trace_step(
@@ -66,47 +53,24 @@ def _records(
     model: keras.Model,
 ) -> Iterator[tuple[int, VariableRecord]]:
     """Yields the id of each TensorFlow variable of a model, and its record."""
-    tables = {
-        id(variable): variable.path.replace("/", "_")
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.Embedding)
-        for variable in layer.variables
-    }
-    weights = {id(weight): weight for weight in model.weights}
-    layouts = {
-        (id(weight._layout), weight.shape): weight._layout
-        for weight in model.weights
-        if getattr(weight, "_layout", None) is not None
-    }
-    optimizer = model.optimizer.variables if model.optimizer else []
-    slots = set(map(id, optimizer))
-    named = tuple(tables.values())
-    seen = set()
-    for variable in (*model.variables, *optimizer, *model.metrics_variables):
-        if id(variable) in seen:
+    weights = set(map(id, model.weights))
+    optimizers = training_state.optimizers(model)
+    slots = {id(one): one for each in optimizers for one in each.variables}
+    records: dict[int, VariableRecord] = {}
+    for variable in (
+        *model.variables,
+        *slots.values(),
+        *model.metrics_variables,
+    ):
+        if id(variable) in records:
             continue
-        seen.add(id(variable))
-        kind, is_embedding = "other", id(variable) in tables
-        if id(variable) in weights:
-            kind = "weight"
-        elif id(variable) in slots and variable.shape:
-            kind = "slot"
-            _, _, name = variable.path.rpartition("/")
-            is_embedding = bool(named) and name.startswith(named)
-        key = id(getattr(variable, "_layout", None)), variable.shape
-        layout = None
-        # As `Layouts` does: of the others, only slots have a weight's layout.
-        if kind != "other" and tf.as_dtype(variable.dtype).is_floating:
-            layout = layouts.get(key)
-        yield (
-            id(variable.value),
-            VariableRecord(
-                variable.path,
-                tuple(variable.shape),
-                tf.as_dtype(variable.dtype).size,
-                kind,
-                is_embedding,
-                () if layout is None else sharding_of(layout).spec,
-                initializers.kind_of(variable),
-            ),
+        held_as = (
+            "slot" if id(variable) in slots and variable.shape else "other"
         )
+        records[id(variable)] = record = VariableRecord(
+            **vars(made_variables.described(variable)),
+            initial=initializers.kind_of(variable),
+            held_as="weight" if id(variable) in weights else held_as,
+            weight=records.get(id(made_variables.weight_of(variable))),
+        )
+        yield id(variable.value), record

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.division import AxesToShard
 from kerasmgpu.memory import kernels
 from kerasmgpu.memory.state_bytes import Setting, VariableRecord
 from kerasmgpu.memory.traced_step import TracedStep
@@ -28,7 +29,6 @@ from kerasmgpu.partitioner.runtime.one_device import (
     content_of,
 )
 from kerasmgpu.partitioner.runtime.program import Program
-from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.partitioner.runtime.tracing import Trace
 from kerasmgpu.partitioner.step import loop_rounds
 from kerasmgpu.partitioner.step.graph import Graph, Node

@@ -74,7 +74,7 @@ def _step(values: flags.FlagValues) -> sources.Measured:
     if sum(value is not None for value in chosen) != 1:
         raise InputError(
             "give the step of one replica in one way: --step_seconds, --from "
-            "or --module"
+            "or --module. --module beside another one is for --device_memory"
         )
     batch = values.batch_size_per_replica or values.global_batch_size
     if values.step_seconds is not None:
@@ -264,7 +264,6 @@ def main(argv: list[str]) -> None:
                     "--device_memory needs the model: give --module, which may "
                     "accompany --step_seconds or --from then"
                 )
-            say_loading(f"tracing {values.module}")
         report = scaling_prediction.plan(
             measured.step,
             machines,
@@ -279,6 +278,7 @@ def main(argv: list[str]) -> None:
         values.output_dir,
         values.device_memory and values.module,
         values.device_memory,
+        machines.replicas_per_machine,
     )
 
 

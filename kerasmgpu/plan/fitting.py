@@ -14,6 +14,7 @@ def fits(
     device_memory: str,
     predictions: Sequence[dict[str, Any]],
     is_weak: bool,
+    replicas_per_machine: int,
 ) -> list[dict[str, Any]]:
     """Predicts the memory of a replica for each number of replicas.
 
@@ -21,6 +22,7 @@ def fits(
         module: String, `"module:function"`, as for `kerasmgpu memory`.
         is_weak: Boolean, whether every replica has as many rows, of which the
             prediction for one replica has the number.
+        replicas_per_machine: Integer; more replicas are a process each.
 
     Returns:
         A dictionary for each prediction: `replicas`; `memory_bytes` of the step
@@ -33,7 +35,9 @@ def fits(
         replicas=[row["replicas"] for row in predictions],
         shard=_SHARDS,
         device_memory=device_memory,
+        replicas_per_machine=replicas_per_machine,
         show=False,
+        until_it_fits=True,
         **{"batch_size_per_replica" if is_weak else "global_batch_size": rows},
     )["rows"]
     # One replica has nobody to divide variables with.
@@ -90,8 +94,8 @@ def verdict(
     others = [str(f["replicas"]) for f in found if f["fits_with"] is not None]
     return (
         f"{device_memory}: a step on {replicas} needs {needed} each, which does "
-        f"not fit, nor does {size(fit['least_bytes'])}, the least with "
-        "--micro_batches and --shard. "
+        f"not fit, nor does {size(fit['least_bytes'])}, the least of "
+        "--micro_batches and --shard that were tried. "
         + (
             f"Numbers that can fit: {', '.join(others)}."
             if others

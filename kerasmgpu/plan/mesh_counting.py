@@ -22,6 +22,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         `compute_share`, FLOPs of a device by those of one device alone.
     """
     # Imported here, so that no parent imports TensorFlow.
+    from kerasmgpu._keras.made_variables import described
     from kerasmgpu.commands.traced_step import trace_job
     from kerasmgpu.strategies.divisible_variables import DivisibleVariables
     from kerasmgpu.strategies.imagined_steps import ImaginedSteps
@@ -41,7 +42,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     variables = DivisibleVariables(model)
     whole = (None,) * len(axes)
     layout = tuple(
-        _axes_of(layouts, variable) or whole for variable in variables.variables
+        layouts.axes_to_shard(described(variable)) or whole
+        for variable in variables.variables
     )
     rows_name = names[0] if layouts.divides_rows else ""
     slowness = dict.fromkeys(axes, 1.0)
@@ -68,15 +70,6 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             for name, size in axes.items()
         ],
     }
-
-
-def _axes_of(layouts: Any, variable: Any) -> Any:
-    """Returns the variable's axis that each mesh axis divides, or `None`."""
-    from kerasmgpu._keras.distribution_backend import sharding_of
-
-    layout = layouts.distribution.get_variable_layout(variable)
-    divides = layouts.divides_variables and layout is not None
-    return layouts.axes_of(sharding_of(layout).spec) if divides else None
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ def run(
     output_dir: str | os.PathLike[str] | None = None,
     module: str | None = None,
     device_memory: str | None = None,
+    replicas_per_machine: int = 8,
 ) -> None:
     """Completes a report, prints its table and writes the files.
 
@@ -93,12 +94,15 @@ def run(
         module: String, `"module:function"` of the model whose memory is
             predicted. Default: no memory is.
         device_memory: String, memory of a device: a size or a GPU's name.
+        replicas_per_machine: Integer, see `fitting.fits`.
     """
     report.update(title=title, notes=list(notes))
     rows = report["predictions"]
     if module is not None and device_memory is not None:
         is_weak = report["scaling"] == "weak"
-        found = fitting.fits(module, device_memory, rows, is_weak)
+        found = fitting.fits(
+            module, device_memory, rows, is_weak, replicas_per_machine
+        )
         report["memory"] = found
         recommended = report["last_that_helps"] or rows[-1]["replicas"]
         text = fitting.verdict(found, recommended, device_memory)

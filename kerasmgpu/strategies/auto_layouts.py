@@ -10,12 +10,12 @@ import keras
 from absl import logging
 
 from kerasmgpu._keras import made_variables
+from kerasmgpu.division import AxesToShard
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.sharded_variable import (
-    AxesToShard,
     ShardedVariable,
 )
 from kerasmgpu.strategies.divisible_variables import (
@@ -63,11 +63,19 @@ class AutoLayouts(Layouts):
     def _axes(
         self, variable: NewVariable, reference: AxesToShard | None
     ) -> AxesToShard | None:
-        if self._is_found or reference is not None:
+        if variable.spec is not None or reference is not None:
             return super()._axes(variable, reference)
         sizes = self.axes or (len(self.devices),)
         axes = most_divided(variable.shape, sizes)
         return None if set(axes) == {None} else axes
+
+    def _described(
+        self, settings: Mapping[str, Any], value: Any
+    ) -> NewVariable:
+        variable = super()._described(settings, value)
+        if self._is_found:
+            return variable
+        return dataclasses.replace(variable, spec=None)
 
     def is_offloaded(self, settings: Mapping[str, Any]) -> bool:
         is_slot = self.offloads and self._makes_slot

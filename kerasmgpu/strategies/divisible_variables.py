@@ -10,9 +10,12 @@ import tensorflow as tf
 
 from kerasmgpu._keras import training_state
 from kerasmgpu._keras.distribution_backend import sharding_of
-from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
-from kerasmgpu.strategies.layout_search import Group, Layout, elements_of_part
-from kerasmgpu.strategies.sharding import is_divisible
+from kerasmgpu.division import (
+    AxesToShard,
+    elements_of_part,
+    is_divisible,
+)
+from kerasmgpu.strategies.layout_search import Group, Layout
 
 
 class DivisibleVariables:
@@ -141,7 +144,8 @@ class DivisibleVariables:
 
 def is_divisible_variable(variable: Any) -> bool:
     """Whether a variable of Keras can be divided, as far as its type says."""
-    return bool(variable.shape) and is_divisible(tf.as_dtype(variable.dtype))
+    dtype = keras.backend.standardize_dtype(variable.dtype)
+    return bool(variable.shape) and is_divisible(dtype)
 
 
 def _bytes(variable: Any) -> int:

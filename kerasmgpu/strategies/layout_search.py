@@ -8,11 +8,10 @@ by itself.
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias
 
-from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
+from kerasmgpu.division import AxesToShard, elements_of_part
 
 UNDIVIDED_PER_BYTE = 16
 """Floating-point operations, of those that a layout leaves undivided, that cost as
@@ -305,17 +304,6 @@ def _can_divide(
     divided = [(n, size) for n, size in zip(axes, sizes) if n is not None]
     is_once = len({n for n, _ in divided}) == len(divided)
     return is_once and all(shape[n] >= size for n, size in divided)
-
-
-def elements_of_part(
-    shape: tuple[int, ...], axes: AxesToShard, sizes: Sequence[int]
-) -> int:
-    """Returns the elements of a divided variable on the device with most."""
-    own = list(shape)
-    for axis, size in zip(axes, sizes):
-        if axis is not None:
-            own[axis] = -(-own[axis] // size)
-    return math.prod(own)
 
 
 def _alone(groups: Sequence[Group]) -> list[_Part]:

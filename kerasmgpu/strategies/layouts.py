@@ -8,15 +8,14 @@ import keras
 import numpy as np
 from absl import logging
 
-from kerasmgpu._keras import made_variables
 from kerasmgpu._keras.distribution_backend import (
     Axes,
     output_path,
     sharding_of,
 )
+from kerasmgpu.division import AxesToShard
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.mesh import block_of
-from kerasmgpu.partitioner.runtime.sharded_variable import AxesToShard
 from kerasmgpu.strategies.sharding import NewVariable, Sharding
 
 Distribution: TypeAlias = Any
@@ -48,9 +47,6 @@ class Layouts(Sharding):
     Attributes:
         devices: List of names of all devices of its mesh, such as `"CPU:0"`, in
             C order of `axes`.
-        axes: Tuple of sizes of the mesh axes, that of the rows first. Empty for
-            one axis.
-        divides_rows: Whether batches are divided by rows.
         divides_variables: Whether its layouts may divide variables.
 
     Raises:
@@ -87,7 +83,6 @@ class Layouts(Sharding):
         self._strict = strict
         self._checked = False
         self._names = [name for name, size in self._sizes.items() if size > 1]
-        self.axes: tuple[int, ...] = ()
         if len(self._names) > 1 and self.divides_variables:
             if joins_axes:
                 self._warn_of_joined_axes()
@@ -153,7 +148,9 @@ class Layouts(Sharding):
     def _axes(
         self, variable: NewVariable, reference: AxesToShard | None
     ) -> AxesToShard | None:
-        return self.axes_of(_spec(variable)) if reference is None else reference
+        if reference is not None or not self.divides_variables:
+            return reference
+        return self.axes_of(variable.spec or ())
 
     def axes_of(self, spec: Axes) -> AxesToShard | None:
         """Returns the axes that are divided of a variable with a layout.
@@ -171,7 +168,7 @@ class Layouts(Sharding):
         return None if set(axes) == {None} else tuple(axes)
 
     def by_layout(self, variable: NewVariable) -> int | None:
-        """Returns the axis along which the variable that Keras makes is divided.
+        """Returns the axis along which a variable is divided.
 
         Of several axes, the first one of the mesh's.
 
@@ -179,7 +176,7 @@ class Layouts(Sharding):
             Integer; `None` for a whole variable, and for an optimizer's that is
             no slot of a divided weight.
         """
-        axes = self.axes_of(_spec(variable)) or ()
+        axes = self.axes_of(variable.spec or ()) or ()
         return next((axis for axis in axes if axis is not None), None)
 
     def check(self, model: keras.Model) -> None:
@@ -274,17 +271,6 @@ def _nearest(key: str, paths: list[str]) -> str:
         version = f"Keras {keras.__version__}"
         text += f" {version} matches whole paths: use '.*{key}.*'."
     return text
-
-
-def _spec(variable: NewVariable) -> tuple[str | None, ...]:
-    """Returns the mesh axis of each axis of the variable that Keras makes.
-
-    It is empty for an optimizer's variable that is no slot of a divided weight.
-    """
-    made = made_variables.current()
-    if made is None or made.layout is None or variable.kind == "slot":
-        return ()
-    return tuple(made.layout.spec)
 
 
 def _occurs(key: str, path: str) -> bool:

@@ -50,7 +50,6 @@ def measured(program, on_host, recompute):
     device_type, device = ("GPU", "CPU:1") if on_host else ("CPU", "CPU:0")
     two = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     step, *_ = _traced(two, program)
-    step = step.offloading if on_host else step
 
     def prediction(rows):
         setting = Setting(
@@ -58,6 +57,7 @@ def measured(program, on_host, recompute):
             rows=rows,
             device_type=device_type,
             recompute=recompute,
+            offloads=on_host,
         )
         return step_peak(step, setting)
 
@@ -65,7 +65,7 @@ def measured(program, on_host, recompute):
     while predicted.total < _WANTED and rows < _MOST_ROWS:
         rows *= 2
         predicted = prediction(rows)
-    state = state_bytes(step.variables, Setting(1, shard))
+    state = state_bytes(step.variables, Setting(1, shard, offloads=on_host))
     types = {node.type for node in step.program.trace.graph.nodes}
     one = kerasmgpu.MirroredStrategy(
         [device], shard=shard, offload=offload, recompute=recompute

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def record(shape, initial, kind="weight"):
-    return VariableRecord("v", shape, 4, kind, initial=initial)
+    return VariableRecord("v", shape, "float32", kind, initial=initial)
 
 
 def test_pieces_are_those_that_are_drawn():

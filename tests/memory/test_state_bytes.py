@@ -9,13 +9,17 @@ from kerasmgpu.memory.state_bytes import (
     state_bytes,
 )
 
-KERNEL = VariableRecord("a/kernel", (1000, 10), 4, "weight")
-BIAS = VariableRecord("a/bias", (10,), 4, "weight")
-OTHER = VariableRecord("b/kernel", (10, 500), 4, "weight")
-TABLE = VariableRecord("e/embeddings", (5001, 4), 4, "weight", True)
-SLOT = VariableRecord("adam/a_kernel_momentum", (1000, 10), 4, "slot")
-TABLE_SLOT = VariableRecord("adam/e", (5001, 4), 4, "slot", True)
-STEPS = VariableRecord("adam/iteration", (), 8, "other")
+KERNEL = VariableRecord("a/kernel", (1000, 10), "float32", "weight")
+BIAS = VariableRecord("a/bias", (10,), "float32", "weight")
+OTHER = VariableRecord("b/kernel", (10, 500), "float32", "weight")
+TABLE = VariableRecord("e/embeddings", (5001, 4), "float32", "weight", True)
+SLOT = VariableRecord(
+    "adam/a_kernel_momentum", (1000, 10), "float32", "slot", weight=KERNEL
+)
+TABLE_SLOT = VariableRecord(
+    "adam/e", (5001, 4), "float32", "slot", weight=TABLE
+)
+STEPS = VariableRecord("adam/iteration", (), "int64", "other")
 ALL = [TABLE, KERNEL, BIAS, OTHER, SLOT, TABLE_SLOT, STEPS]
 
 

@@ -231,14 +231,16 @@ def test_slots_on_the_host_are_counted_there(replicas):
     slots = 2 * 5 * 256 * 256 * 4
     for count in (1, 2):
         state, there = (
-            state_bytes(one.variables, Setting(count, "optimizer"))
-            for one in (step, step.offloading)
+            state_bytes(
+                step.variables, Setting(count, "optimizer", offloads=offloads)
+            )
+            for offloads in (False, True)
         )
         assert state.slots - there.slots == there.host == slots // count
         assert state.host == 0 <= there.slots < 100
         whole, peak = (
-            step_peak(one, Setting(count, "optimizer"))
-            for one in (step, step.offloading)
+            step_peak(step, Setting(count, "optimizer", offloads=offloads))
+            for offloads in (False, True)
         )
         assert peak.total <= whole.total
         # With the gradients, and what updates need at once.

@@ -53,7 +53,9 @@ PREDICTIONS = [{"replicas": n, "global_batch_size": 64} for n in (1, 2, 4, 8)]
 
 
 def test_the_cheapest_setting_that_fits(counted):
-    found = fitting.fits("a:b", "24GiB", PREDICTIONS, is_weak=True)
+    found = fitting.fits(
+        "a:b", "24GiB", PREDICTIONS, is_weak=True, replicas_per_machine=8
+    )
     assert counted["replicas"] == [1, 2, 4, 8]
     assert counted["batch_size_per_replica"] == 64
     assert "global_batch_size" not in counted
@@ -70,7 +72,9 @@ def test_the_cheapest_setting_that_fits(counted):
 
 
 def test_strong_scaling_keeps_the_global_batch(counted):
-    fitting.fits("a:b", "24GiB", PREDICTIONS, is_weak=False)
+    fitting.fits(
+        "a:b", "24GiB", PREDICTIONS, is_weak=False, replicas_per_machine=8
+    )
     assert counted["global_batch_size"] == 64
     assert "batch_size_per_replica" not in counted
 
@@ -78,7 +82,9 @@ def test_strong_scaling_keeps_the_global_batch(counted):
 def test_a_number_that_does_not_fit_is_not_recommended_without_its_setting(
     counted,
 ):
-    found = fitting.fits("a:b", "T4", PREDICTIONS, is_weak=True)
+    found = fitting.fits(
+        "a:b", "T4", PREDICTIONS, is_weak=True, replicas_per_machine=8
+    )
     assert fitting.verdict(found, 8, "T4") == (
         "T4: a step on 8 replicas fits, with 20 B each."
     )

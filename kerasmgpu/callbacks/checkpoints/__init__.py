@@ -10,6 +10,8 @@
     saving.py           writes beside the training, on one worker or on all
     converting.py       to and from Keras's files, without the model
     restoring.py        the checkpoint to resume from, the same on all workers
+    found_messages.py   what is said of the checkpoint that a fit has found
+    stopping.py         saves and ends on SIGTERM and Ctrl-C
 
 Access beyond Keras's public API (the state of the model, of random numbers and
 of the data) is in `kerasmgpu/_keras/`.

@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.division import AxesToShard
 from kerasmgpu.partitioner.lowering.collective_operations import Keys
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.sharded_variable import (
-    AxesToShard,
     variable_of,
 )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
+from kerasmgpu.division import AxesToShard
 from kerasmgpu.partitioner import passes
 from kerasmgpu.partitioner.ir.instructions import (
     Instruction,
@@ -45,7 +46,6 @@ from kerasmgpu.partitioner.runtime.one_device import (
     is_sum,
 )
 from kerasmgpu.partitioner.runtime.sharded_variable import (
-    AxesToShard,
     variable_of,
 )
 from kerasmgpu.partitioner.runtime.tracing import (

@@ -13,7 +13,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,7 @@ from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
 
+from kerasmgpu.division import AxesToShard
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.sent_types import BYTES_PER_WORD, GATHERED_AS
 from kerasmgpu.partitioner.mesh import Mesh
@@ -75,10 +76,6 @@ _OF_WHOLE = (
     "scatter_update",
 )
 """Methods of a `tf.Variable` that change some of its elements."""
-
-
-AxesToShard: TypeAlias = tuple[int | None, ...]
-"""For each axis of the mesh, the axis of a variable that is divided along it."""
 
 
 class AxisToShard(Protocol):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import func_graph as func_graphs
 
+from kerasmgpu.division import AxesToShard
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
@@ -18,7 +19,6 @@ from kerasmgpu.partitioner.runtime import replaced
 from kerasmgpu.partitioner.runtime.error_places import error_places
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.sharded_variable import (
-    AxesToShard,
     variable_of,
 )
 from kerasmgpu.partitioner.step import graph as graphs
