@@ -13,8 +13,6 @@ from keras.src.layers.normalization.batch_normalization import (
 )
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-import kerasmgpu
-from kerasmgpu import _keras
 from kerasmgpu._keras import steps
 from kerasmgpu._keras.versions import TensorFlowTrainer
 from tests.engine.test_seams import assert_is_dispatched, seams_of
@@ -65,9 +63,3 @@ def test_fit_calls_what_was_put_in_place_of_its_function(replicas):
     (program,) = model.train_function.programs
     kinds = {str(kind) for kind in program.plans[0].kinds.values()}
     assert {"sharded on axis 0", "partial sum", "replicated"} <= kinds
-
-
-def test_another_backend_is_refused(monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(kerasmgpu.InputError, match="KERAS_BACKEND=tensorflow"):
-        _keras.install()

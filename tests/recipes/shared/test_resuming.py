@@ -53,6 +53,7 @@ def test_the_folder_gets_everything(whole):
         "result.json",
         "run.json",
         "steps.jsonl",
+        "times.jsonl",
     ]
     written = json.loads((folder / "result.json").read_text())
     assert written["figures"] == result.figures
@@ -100,7 +101,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
         m for m in caplog.messages if "trying the checkpoint before" in m
     ]
     assert str(newest) in line
-    assert any("epoch 4, step 0" in message for message in caplog.messages)
+    assert any("epoch 4 of 4, step 0" in m for m in caplog.messages)
     for path in newest.parent.glob("checkpoint-*"):
         path.write_bytes(b"PK")
     with pytest.raises(InputError, match="All 3 checkpoints .* are damaged"):
