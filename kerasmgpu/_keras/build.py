@@ -131,7 +131,9 @@ def build_optimizer(model: keras.Model) -> None:
     beforehand, one trace is enough. If a layer has no weights yet, the step
     builds the optimizer, and is traced twice. The same holds for a `train_step`
     that doesn't name `optimizer`: a GAN's uses other optimizers, and the one
-    that `compile` makes by default would get slots that nothing needs.
+    that `compile` makes by default would get slots that nothing needs. And for an
+    optimizer whose `build` assigns, such as Keras's `ScheduleFreeAdamW`: on one
+    device these assignments belong to the first trace, which never runs.
 
     Args:
         model: Compiled `keras.Model` in one of our scopes.
@@ -139,7 +141,7 @@ def build_optimizer(model: keras.Model) -> None:
     optimizer = model.optimizer
     if optimizer is None or optimizer.built:
         return
-    if not _names_optimizer(type(model).train_step):
+    if not _names_optimizer(type(model).train_step) or _may_assign(optimizer):
         return
     if all(layer.built for layer in model._flatten_layers()):
         optimizer.build(model.trainable_variables)
@@ -147,14 +149,39 @@ def build_optimizer(model: keras.Model) -> None:
 
 def _names_optimizer(train_step: Callable[..., Any]) -> bool:
     """Whether code names `optimizer` or `train_step`; true if it is unknown."""
-    function: Any = inspect.unwrap(train_step)
-    if not isinstance(function, types.FunctionType):
+    names = _names_in(train_step)
+    if names is None:
         return True  # Unknown: one trace is cheaper.
+    return not names.isdisjoint({"optimizer", "train_step"})
+
+
+def _names_in(code_of: Callable[..., Any]) -> set[str] | None:
+    """Returns the names that a function's code has; `None` if unknown."""
+    function: Any = inspect.unwrap(code_of)
+    if not isinstance(function, types.FunctionType):
+        return None
     codes, names = [function.__code__], set[str]()
     for code in codes:
         names.update(code.co_names)
         codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return not names.isdisjoint({"optimizer", "train_step"})
+    return names
+
+
+def _may_assign(optimizer: Any) -> bool:
+    """Whether an optimizer's `build` may assign variables.
+
+    Of a user's own `build`, this is not known.
+    """
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None and _may_assign(inner):
+        return True
+    for kind in type(optimizer).__mro__:
+        if "build" in vars(kind):
+            names = _names_in(vars(kind)["build"])
+            is_kerass = kind.__module__.startswith("keras.src.")
+            if not is_kerass or names is None or "assign" in names:
+                return True
+    return False
 
 
 def build_as_first_step(model: keras.Model, specification: Any) -> None:

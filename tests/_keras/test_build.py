@@ -263,3 +263,55 @@ def test_a_model_outside_can_not_train_layers_of_the_scope(replicas):
     model.evaluate(LOGITS, CLASSES, verbose=0)
     with pytest.raises(InputError, match="Move the line that builds it"):
         model.fit(LOGITS, CLASSES, verbose=0)
+
+
+class Lookahead(keras.optimizers.SGD):
+    """Its `build` copies the weights, with a function that hides it."""
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self.slow = self.add_optimizer_variables(variables, ["slow"])[0]
+        self.copy(variables)
+
+    def copy(self, variables):
+        for slow, variable in zip(self.slow, variables):
+            slow.assign(variable + 1)
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient, variable, learning_rate)
+        slow = self.slow[self._get_variable_index(variable)]
+        self.assign(slow, 0.5 * (slow + variable))
+        self.assign(variable, slow)
+
+
+@pytest.mark.parametrize(
+    "make, by_hand",
+    [
+        (lambda: keras.optimizers.ScheduleFreeAdamW(0.02), False),
+        (lambda: keras.optimizers.ScheduleFreeAdamW(0.02), True),
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(
+                Lookahead(0.02), initial_scale=8.0
+            ),
+            False,
+        ),
+    ],
+)
+def test_a_build_that_assigns_is_as_on_one_device(make, by_hand, replicas):
+    results = []
+    for scope in (contextlib.nullcontext, replicas(2).scope):
+        keras.utils.set_random_seed(4)
+        with scope():
+            model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+            model.compile(make(), "mse")
+            if by_hand:
+                model.optimizer.build(model.trainable_variables)
+        history = model.fit(LOGITS, LOGITS[:, :2], 8, 2, 0, shuffle=False)
+        variables = [v.numpy() for v in model.optimizer.variables]
+        results.append(
+            [history.history["loss"], *model.get_weights(), *variables]
+        )
+    for ours, expected in zip(*reversed(results), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)

@@ -25,8 +25,6 @@ def classifier(optimizer):
     result.compile(
         optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
-    # In Keras, ScheduleFreeAdamW that is built in a step starts from zeros.
-    optimizer.build(result.trainable_variables)
     return fitted(result, sentences(9, 9, 5), integers(3, 9))
 
 
