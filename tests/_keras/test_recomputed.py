@@ -178,7 +178,9 @@ def test_inputs_of_layers_are_kept_and_no_more():
         [
             tensor.node.name
             for tensor in Passes(graph).saved
-            if "/Gelu/" in tensor.node.name and tensor.node.inputs
+            # In float64, casts of its factors are kept, scalars.
+            if re.search("/Gelu/(?!Cast)", tensor.node.name)
+            and tensor.node.inputs
         ]
         for graph in (trace.graph, trace.original.graph)
     )
