@@ -155,7 +155,7 @@ class Steps:
                     lambda: self._partitioned.prepared(
                         tf.nest.map_structure(as_tensor, batch)
                     )[0],
-                    len(tf.nest.flatten(batch)[0]),
+                    tf.nest.flatten(batch)[0].shape[0],
                 )
         return self._partitioned(batch)
 

@@ -1,24 +1,27 @@
-"""Finds nodes that recompute the forward pass (`keras.remat`)."""
+"""Finds nodes that recompute the forward pass."""
 
 from collections.abc import Hashable
 from typing import Any
 
 from kerasmgpu.flops.operations import has_rule
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, constant_array
-from kerasmgpu.partitioner.step.recompute import is_backward_name
+from kerasmgpu.partitioner.step.recompute import is_backward_name, is_copy
 from kerasmgpu.partitioner.step.records import Trait
 
 
 def recomputed(graph: Graph) -> set[Node]:
-    """Returns the nodes of a step that `tf.recompute_grad` computes again.
+    """Returns the nodes of a step that compute something again.
 
-    These depend on an input that waits for gradients, and repeat an earlier
-    node. All random numbers of one shape count as equal, since dropout draws
-    anew; so do two loops with the same products and inputs.
+    These are the copies that `recompute=` and `keras.RematScope` ask for, and
+    nodes of `tf.recompute_grad`: those that depend on an input that waits for
+    gradients, and repeat an earlier node. All random numbers of one shape count
+    as equal, since dropout draws anew; so do two loops with the same products
+    and inputs.
     """
+    copies = {node for node in graph.nodes if is_copy(node)}
     late = _after_waiting(graph)
     if not late:
-        return set()
+        return copies
     numbers: dict[Tensor, Hashable] = {t: t for t in graph.inputs}
     seen: dict[Hashable, Hashable] = {}
     repeated = set()
@@ -33,7 +36,7 @@ def recomputed(graph: Graph) -> set[Node]:
         number = seen.setdefault(key, object())
         for tensor in node.outputs:
             numbers[tensor] = (number, tensor.index)
-    return repeated
+    return repeated | copies
 
 
 def _after_waiting(graph: Graph) -> set[Node]:

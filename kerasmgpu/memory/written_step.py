@@ -20,6 +20,7 @@ from kerasmgpu.memory.written_function import (
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.rules.kinds import Partial, is_of_variable
+from kerasmgpu.partitioner.runtime.function import recomputing
 from kerasmgpu.partitioner.runtime.imagined import (
     ImaginedHandle,
     ImaginedReplicas,
@@ -37,7 +38,7 @@ from kerasmgpu.partitioner.step.reading import shape_of
 from kerasmgpu.partitioner.step.recompute import is_backward_name
 from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
-from kerasmgpu.strategies.recomputation import recomputation_of
+from kerasmgpu.strategies.recomputation import choices, recomputation_of
 
 ACTIVATIONS, BATCH, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
     "activations",
@@ -89,10 +90,9 @@ class WrittenStep:
 
         self._program = planned(trace)
         limit = setting.limit and setting.limit // setting.copies
-        again = recomputation_of(setting.recompute, lambda: limit)
-        if again is not None and (names := again(self._program)):
-            trace = trace.running_again(names)
-            self._program = planned(trace)
+        policy = recomputation_of(setting.recompute, lambda: limit)
+        self._program = recomputing(self._program, choices(policy), planned)
+        trace = self._program.trace
         self._sizes = ValueSizes(self._program.cost, replicas.mesh)
         emitted = self._program.emitted()
         build = self._build = emitted.build

@@ -49,6 +49,7 @@ from kerasmgpu.strategies.found_layout import FoundLayout
 from kerasmgpu.strategies.layouts import Layouts
 from kerasmgpu.strategies.recomputation import (
     Recomputation,
+    choices,
     recomputation_of,
 )
 from kerasmgpu.strategies.sharding import Shard, Sharding
@@ -406,7 +407,7 @@ class ExactSteps(_Strategy):
             else int(self.micro_batches),
             repeats=self.micro_batches == "auto",
             before_compiling=self._before_compiling,
-            recompute=recompute,
+            recompute=choices(recompute, jit_compile),
         )
 
     def _bytes_of_a_replica(self) -> int | None:

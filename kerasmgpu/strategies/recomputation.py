@@ -24,7 +24,13 @@ from kerasmgpu.partitioner.rules.kinds import (
 from kerasmgpu.partitioner.runtime.one_device import content_of
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-from kerasmgpu.partitioner.step.recompute import Passes, copies, values_read
+from kerasmgpu.partitioner.step.recompute import (
+    Again,
+    Passes,
+    copies,
+    levels_of,
+    values_read,
+)
 from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.replica_arithmetic import checked_recompute
 
@@ -63,24 +69,23 @@ class Recomputation:
     policy: str
     limit: Callable[[], int | None]
 
-    def __call__(self, program: Program) -> set[str]:
-        """Returns the names of the nodes to run again, of a program's trace."""
+    def __call__(self, program: Program) -> Again | None:
+        """Returns the nodes to run again, of a program's trace."""
         choice = _Choice(program, self.policy == "elementwise")
         if not choice.passes.saved:
-            return set()
+            return None
         if self.policy == "elementwise":
             while choice.extend():
                 pass
-            return {node.name for node in choice.again()}
+            return _named(choice.again())
         limit = self.limit()
         if limit is None:
             logging.warning(
                 "kerasmgpu: recompute='auto' recomputes nothing: the memory of "
                 "the device is not known. Give it, such as recompute='24GiB'."
             )
-            return set()
-        again = choice.fitting(int(_FILLED * limit))
-        return {node.name for node in again}
+            return None
+        return _named(choice.fitting(int(_FILLED * limit)))
 
 
 def recomputation_of(
@@ -91,6 +96,71 @@ def recomputation_of(
     if isinstance(asked, int):
         return Recomputation("auto", lambda: asked)
     return None if asked is None else Recomputation(asked, limit)
+
+
+def choices(
+    policy: Recomputation | None, jit_compile: bool = False
+) -> list[Callable[[Program], Again | None]]:
+    """Returns what chooses nodes to run again: the model, then the strategy."""
+    asked_for = _say_no_effect if jit_compile else _asked_for
+    return [asked_for] if policy is None else [asked_for, policy]
+
+
+def _asked_for(program: Program) -> Again | None:
+    """Returns the nodes that `keras.RematScope` asks to run again."""
+    if not _has_regions(program):
+        return None
+    passes = Passes(program.trace.graph)
+    may = [n for n in passes.forward if n.regions and can_run_again(program, n)]
+    levels = levels_of(passes, may, in_regions=True)
+    found = {node for node, _ in copies(passes, levels)}
+    return _named(found, in_regions=True)
+
+
+def _say_no_effect(program: Program) -> None:
+    if _has_regions(program):
+        logging.warning(
+            "kerasmgpu: keras.RematScope has no effect with jit_compile=True: "
+            "XLA would merge what is computed twice."
+        )
+
+
+def _has_regions(program: Program) -> bool:
+    return any(node.regions for node in program.trace.graph.nodes)
+
+
+def _named(nodes: Collection[Node], in_regions: bool = False) -> Again | None:
+    names = frozenset(node.name for node in nodes)
+    return Again(names, in_regions) if names else None
+
+
+def can_run_again(program: Program, node: Node) -> bool:
+    """Whether a node can run again without communication or state."""
+    if node.is_stateful or node.bodies or node.controls or not node.inputs:
+        return False
+    if any(t.shape is None or t.dtype.size == 0 for t in node.outputs):
+        return False
+    # What has no rows is small, or a sum of the replicas' rows.
+    rows = not program.replicas.mesh.divides_rows
+    for plans in program.plans:
+        plan = plans.nodes.get(node)
+        if plan is None or not plan.rule or plan.sliced:
+            return False
+        for tensor, want in zip(node.inputs, plan.wants):
+            kind = plans.kinds.get(tensor)
+            # The backward pass gathers a layer's weights in any case.
+            is_gathered = (
+                want == REPLICATED
+                and is_of_variable(kind)
+                and Trait.READS in tensor.node.traits
+            )
+            is_here = kind == want or isinstance(want, LocalSizes)
+            if not is_here and not is_gathered:
+                return False
+        rows = rows or any(
+            is_of_batch(plans.kinds.get(t)) for t in node.outputs
+        )
+    return rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +193,9 @@ class _Choice:
         self.passes = Passes(program.trace.graph)
         self._is_elementwise = is_elementwise
         self._roots: dict[Tensor, Tensor] = {}
-        self._may = {node for node in self.passes.forward if self._can(node)}
+        self._may = {
+            node for node in self.passes.forward if can_run_again(program, node)
+        }
         self._again: set[Node] = set()
         self._added: list[set[Node]] = []
         self._kept: dict[Tensor, set[Tensor]] = collections.defaultdict(set)
@@ -203,34 +275,6 @@ class _Choice:
             elif is_of_variable(kind):
                 total = -(-total // self._mesh.num_devices(axis))
         return total
-
-    def _can(self, node: Node) -> bool:
-        """Whether a node can run again without communication or state."""
-        if node.is_stateful or node.bodies or node.controls or not node.inputs:
-            return False
-        if any(t.shape is None or t.dtype.size == 0 for t in node.outputs):
-            return False
-        # What has no rows is small, or a sum of the replicas' rows.
-        rows = not self._mesh.divides_rows
-        for plans in self._program.plans:
-            plan = plans.nodes.get(node)
-            if plan is None or not plan.rule or plan.sliced:
-                return False
-            for tensor, want in zip(node.inputs, plan.wants):
-                kind = plans.kinds.get(tensor)
-                # The backward pass gathers a layer's weights in any case.
-                is_gathered = (
-                    want == REPLICATED
-                    and is_of_variable(kind)
-                    and Trait.READS in tensor.node.traits
-                )
-                is_here = kind == want or isinstance(want, LocalSizes)
-                if not is_here and not is_gathered:
-                    return False
-            rows = rows or any(
-                is_of_batch(plans.kinds.get(t)) for t in node.outputs
-            )
-        return rows
 
     # What it costs -------------------------------------------------------
 
@@ -372,7 +416,9 @@ class _Choice:
 
     def peak(self, again: Collection[Node]) -> int:
         """Estimates the peak bytes of a replica if a step runs nodes `again`."""
-        passes, late = self.passes, copies(self.passes, again)
+        passes = self.passes
+        levels = levels_of(passes, again, in_regions=False)
+        late = {node: at for (node, _), at in copies(passes, levels).items()}
         runs = [(passes.time(node), node, False) for node in self._nodes]
         runs += [(time, node, True) for node, time in late.items()]
         runs.sort(key=lambda run: run[0])

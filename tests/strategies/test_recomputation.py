@@ -7,7 +7,7 @@ from keras import layers
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.step.recompute import Passes
+from kerasmgpu.partitioner.step.recompute import Again, Passes
 from kerasmgpu.strategies import recomputation
 from tests.devices import device_names
 
@@ -121,7 +121,6 @@ def choices(build, is_elementwise=False, **settings):
 
     def none(self, program):
         made.append(recomputation._Choice(program, is_elementwise))
-        return set()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recomputation.Recomputation, "__call__", none)
@@ -172,10 +171,11 @@ def test_copies_wait_for_the_gradient_before_them():
     while choice.extend():
         pass
     program = choice._program
-    names = {node.name for node in choice.again(choice.num_steps // 2)}
-    graph = program.trace.running_again(names).graph
+    some = choice.again(choice.num_steps // 2)
+    again = Again(frozenset(node.name for node in some))
+    graph = program.trace.running_again(again).graph
     passes = Passes(program.trace.graph)
-    assert program.trace.running_again(names).original is program.trace
+    assert program.trace.running_again(again).original is program.trace
     copies = [node for node in graph.nodes if node.name.endswith("/again")]
     assert copies
     forward = {node.name for node in passes.forward}

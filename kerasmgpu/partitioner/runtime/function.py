@@ -4,7 +4,6 @@ import contextlib
 import weakref
 from collections.abc import (
     Callable,
-    Collection,
     Hashable,
     Iterable,
     Sequence,
@@ -23,6 +22,7 @@ from kerasmgpu.partitioner.runtime.tracing import (
     Trace,
     without_garbage_collection,
 )
+from kerasmgpu.partitioner.step.recompute import Again
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
@@ -42,8 +42,9 @@ class Partitioned:
             after the other.
         repeats: Whether a call that runs out of memory is run again in twice
             as many parts.
-        recompute: Function of a `Program` that returns names of nodes of its
-            trace to run again instead of keeping their outputs; or `None`.
+        recompute: Functions of a `Program` that return which nodes of its trace
+            run again instead of keeping their outputs, or `None`; each is
+            called with what the ones before have made.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Partitioned:
         micro_batches: int = 1,
         repeats: bool = False,
         before_compiling: BeforeCompiling | None = None,
-        recompute: Callable[[Program], Collection[str]] | None = None,
+        recompute: Sequence[Callable[[Program], Again | None]] = (),
     ) -> None:
         self.micro_batches = micro_batches
         self._recompute = recompute
@@ -209,8 +210,7 @@ class Partitioned:
 
         with without_garbage_collection():
             made = planned(self._trace(specification))
-            names = self._recompute(made) if self._recompute else ()
-            return planned(made.trace.running_again(names)) if names else made
+            return recomputing(made, self._recompute, planned)
 
     def trace_alone(self, specification: Any) -> None:
         """Traces the function for some types, and keeps nothing of it.
@@ -241,6 +241,24 @@ class Partitioned:
 
         types = tuple(leaf for leaf in leaves if isinstance(leaf, tf.TypeSpec))
         return Trace(on_one_device, types, self._name)
+
+
+def recomputing(
+    program: Program,
+    choices: Iterable[Callable[[Program], Again | None]],
+    planned: Callable[[Trace], Program],
+) -> Program:
+    """Returns the program that computes again what each of `choices` returns.
+
+    Args:
+        choices: See `Partitioned`.
+        planned: Function that returns the program of a trace.
+    """
+    for choose in choices:
+        again = choose(program)
+        if again is not None:
+            program = planned(program.trace.running_again(again))
+    return program
 
 
 class Shares:

@@ -4,7 +4,7 @@ import contextlib
 import copy
 import gc
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +25,7 @@ from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step import recompute, sharded_handles, updates
 from kerasmgpu.partitioner.step.graph import Sparse
 from kerasmgpu.partitioner.step.reading import read
+from kerasmgpu.partitioner.step.recompute import Again
 from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.simplification import (
     ordered,
@@ -63,6 +64,7 @@ class Trace:
         self.variables = func_graph.trainable_variables
         self.compiled: dict[str, dict[str, str]] = {}
         self._original: Trace | None = None
+        self._again: tuple[Again, ...] = ()
         self._simplify(lambda outer: variable_of(outer) is not None)
 
     def _simplify(self, is_sharded: Callable[[Any], bool]) -> None:
@@ -98,7 +100,7 @@ class Trace:
             is_offloaded: Function of it that returns whether the variable's
                 parts are on the host.
         """
-        other = copy.copy(self)
+        other = copy.copy(self.original)
         other._simplify(lambda outer: bool(axes_of(outer)))
         other.captured = [
             (
@@ -114,12 +116,14 @@ class Trace:
         """The trace as one device runs it, without nodes that run again."""
         return self._original or self
 
-    def running_again(self, names: Collection[str]) -> "Trace":
-        """Returns a copy that computes the nodes `names` again."""
+    def running_again(self, again: Again) -> "Trace":
+        """Returns a copy that computes nodes of this trace again."""
         other = copy.copy(self)
         other._original = self.original
+        other._again = (*self._again, again)
         other._simplify(self._is_sharded)
-        recompute.rewrite(other.graph, names)
+        for one in other._again:
+            recompute.rewrite(other.graph, one)
         other.dump("recompute", lambda: graph_text(other.graph))
         other.captured = [
             (tensor, outer)

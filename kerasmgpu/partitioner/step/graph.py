@@ -22,7 +22,13 @@ MUST_COMPILE = "_kerasmgpu_compiled"
 They must be compiled: some kernels, such as grouped convolutions on CPUs, exist
 in XLA only."""
 
+REGIONS = "_kerasmgpu_regions"
+"""Attribute of operations that the backward pass is asked to run again: names of
+the regions that they are in, from the outermost to the innermost; see
+`Node.regions`."""
+
 _DROPPED_ATTRIBUTES = (
+    REGIONS,
     "_class",
     "_gradient_op_type",
     "_output_shapes",
@@ -149,7 +155,8 @@ class Node:
 
     `definition` is its `NodeDef` without name, inputs and device, `None` for an
     input; `bodies` are the graphs of the functions that it holds, in the order
-    of `Record.bodies`.
+    of `Record.bodies`. `regions` are the names of the calls, from the outermost
+    to the innermost, that `keras.RematScope` asks to compute again.
     """
 
     __slots__ = (
@@ -161,6 +168,7 @@ class Node:
         "definition",
         "device",
         "bodies",
+        "regions",
         "_names",
     )
 
@@ -180,6 +188,7 @@ class Node:
         self.definition: node_def_pb2.NodeDef = definition
         self.device = device
         self.bodies: list[Graph] = []
+        self.regions: tuple[str, ...] = ()
         self._names: list[str] | None = None
 
     def __repr__(self) -> str:

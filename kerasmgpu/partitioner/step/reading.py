@@ -9,6 +9,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from kerasmgpu.partitioner.step import order
 from kerasmgpu.partitioner.step.graph import (
     MUST_COMPILE,
+    REGIONS,
     Graph,
     Node,
     Tensor,
@@ -145,8 +146,15 @@ class _Reader:
         ]
         return Graph(nodes, inputs, outputs, list(dict.fromkeys(effects)))
 
+    def _regions(self, op: tf.Operation) -> tuple[str, ...]:
+        attributes = self._definitions[op.name].attr
+        if REGIONS not in attributes:
+            return ()
+        return tuple(attributes[REGIONS].s.decode().split("/"))
+
     def _node(self, op: tf.Operation) -> Node:
         node = new_node(op.type, op.name, self._definitions[op.name])
+        node.regions = self._regions(op)
         node.outputs = [
             Tensor(node, index, tensor.dtype, shape_of(tensor))
             for index, tensor in enumerate(op.outputs)
@@ -202,7 +210,11 @@ class _Reader:
             tensor: argument for tensor, argument in zip(body.inputs, arguments)
         }
         nodes = [first] if controls else []
+        regions = self._regions(op)
         for node in body.nodes:
+            # The function may be called several times.
+            own = [f"{op.name}:{region}" for region in node.regions]
+            node.regions = (*regions, *own)
             node.name = f"{op.name}/{node.name}"
             node.inputs = [inner.get(tensor, tensor) for tensor in node.inputs]
             node.controls = [c for c in node.controls if c.type != "Input"]

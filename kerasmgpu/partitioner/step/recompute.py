@@ -5,8 +5,11 @@ the gradient that is computed just before it is needed; without that it would ru
 at once, and keep in memory what it is there to free.
 """
 
+import dataclasses
 import math
-from collections.abc import Collection
+import os
+import re
+from collections.abc import Collection, Mapping
 
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor, new_node
 from kerasmgpu.partitioner.step.records import Trait
@@ -20,6 +23,17 @@ position of the node that it copies."""
 def is_backward_name(name: str) -> bool:
     """Whether a node's name is one of the backward pass."""
     return "gradient_tape" in name or "gradients/" in name
+
+
+_AGAIN = "/again"
+"""End of the names of copies; those of inner regions have a number behind it."""
+
+
+def is_copy(node: Node) -> bool:
+    """Whether a node computes a value of the forward pass again."""
+    return (
+        re.fullmatch(f"gradient_tape/.*{_AGAIN}(_\\d+)?", node.name) is not None
+    )
 
 
 def values_read(node: Node) -> list[Tensor]:
@@ -121,52 +135,114 @@ class Passes:
         return max(driven, key=self.position.__getitem__, default=None)
 
 
-def copies(passes: Passes, again: Collection[Node]) -> dict[Node, Time]:
+@dataclasses.dataclass(frozen=True)
+class Again:
+    """Nodes to run again.
+
+    Attributes:
+        names: Names of nodes of the forward pass.
+        in_regions: Whether regions count (`Node.regions`); else all is one, with
+            no tensor to keep.
+    """
+
+    names: frozenset[str]
+    in_regions: bool = False
+
+
+def copies(
+    passes: Passes, levels: Mapping[Tensor, int]
+) -> dict[tuple[Node, int], Time]:
     """Returns when the copies of nodes run, in the order of time.
 
     Args:
-        again: Nodes of the forward pass. Those that the backward pass doesn't
-            need are left out of the result.
+        levels: See `levels_of`. Nodes that the backward pass doesn't need are
+            left out of the result.
+
+    Returns:
+        A dictionary of pairs of a node and the level of the copy.
     """
-    due: dict[Node, float] = {}
+    due: dict[tuple[Node, int], float] = {}
     for tensor, readers in passes.saved.items():
-        if tensor.node in again:
+        if level := levels.get(tensor):
             for one in readers:
-                _lower(due, tensor.node, passes.due(one))
-    found: dict[Node, Time] = {}
+                _lower(due, (tensor.node, level), passes.due(one))
+    again: dict[Node, int] = {}
+    for tensor, level in levels.items():
+        again[tensor.node] = max(level, again.get(tensor.node, 0))
+    found: dict[tuple[Node, int], Time] = {}
     for node in sorted(again, key=passes.position.__getitem__, reverse=True):
-        if node in due:
-            found[node] = due[node], 0, passes.position[node]
+        for level in range(again[node], 0, -1):
+            if (node, level) not in due:
+                continue
+            moment = due[node, level]
+            found[node, level] = moment, 0, passes.position[node]
             for tensor in node.inputs:
-                if tensor.node in again:
-                    _lower(due, tensor.node, due[node])
+                if own := min(level, levels.get(tensor, 0)):
+                    _lower(due, (tensor.node, own), moment)
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
-def _lower(due: dict[Node, float], node: Node, value: float) -> None:
-    due[node] = min(due.get(node, math.inf), value)
+def levels_of(
+    passes: Passes, again: Collection[Node], in_regions: bool
+) -> dict[Tensor, int]:
+    """Returns how often each output of nodes is computed again.
+
+    At level 0 it is kept, and left out. A copy of level 2 runs while the inner one
+    of two regions is computed again; it reads copies of level 1 of what the outer
+    region has for it. A tensor that an operation outside of its region reads has
+    the level of the region that both are in, as a checkpoint.
+
+    Args:
+        again: Nodes of the forward pass.
+        in_regions: See `Again`.
+    """
+    if not in_regions:
+        return {tensor: 1 for node in again for tensor in node.outputs}
+    levels = {t: len(node.regions) for node in again for t in node.outputs}
+    for reader in passes.forward:
+        for tensor in values_read(reader):
+            if tensor in levels:
+                both = os.path.commonprefix(
+                    [tensor.node.regions, reader.regions]
+                )
+                levels[tensor] = min(levels[tensor], len(both))
+    return {tensor: level for tensor, level in levels.items() if level}
 
 
-def rewrite(graph: Graph, names: Collection[str]) -> None:
-    """Lets the backward pass read copies of `names`; changes the graph."""
+def _lower(
+    due: dict[tuple[Node, int], float], copy: tuple[Node, int], value: float
+) -> None:
+    due[copy] = min(due.get(copy, math.inf), value)
+
+
+def rewrite(graph: Graph, again: Again) -> None:
+    """Lets the backward pass read copies of nodes; changes the graph."""
     passes = Passes(graph)
-    again = [node for node in graph.nodes if node.name in names]
-    made: dict[Tensor, Tensor] = {}
-    for node, time in copies(passes, set(again)).items():
+    nodes = [node for node in graph.nodes if node.name in again.names]
+    levels = levels_of(passes, nodes, again.in_regions)
+    made: dict[tuple[Tensor, int], Tensor] = {}
+
+    def version(tensor: Tensor, level: int) -> Tensor:
+        own = min(level, levels.get(tensor, 0))
+        return made.get((tensor, own), tensor)
+
+    for (node, level), time in copies(passes, levels).items():
+        suffix = _AGAIN if level == 1 else f"{_AGAIN}_{level}"
         copy = new_node(
-            node.type, f"gradient_tape/{node.name}/again", node.definition
+            node.type, f"gradient_tape/{node.name}{suffix}", node.definition
         )
-        copy.inputs = [made.get(tensor, tensor) for tensor in node.inputs]
+        copy.inputs = [version(tensor, level) for tensor in node.inputs]
         passes.let_wait(copy, time)
         for tensor in node.outputs:
             twin = Tensor(copy, tensor.index, tensor.dtype, tensor.static)
             copy.outputs.append(twin)
-            made[tensor] = twin
+            made[tensor, level] = twin
         graph.nodes.append(copy)
-    for tensor, readers in passes.saved.items():
-        if tensor in made:
-            for reader in readers:
-                reader.inputs = [made.get(one, one) for one in reader.inputs]
+    readers = {one: None for some in passes.saved.values() for one in some}
+    for reader in readers:
+        reader.inputs = [
+            version(one, levels.get(one, 0)) for one in reader.inputs
+        ]
     for node in graph.nodes[: len(passes.position)]:
         if passes.is_early(node):
             passes.let_wait(node, passes.time(node))
