@@ -1,6 +1,7 @@
 """The site builds without a warning, and has a place for every public name."""
 
 import html
+import importlib.util
 import inspect
 import json
 import os
@@ -114,6 +115,21 @@ def test_no_page_asks_another_host_for_anything(site):
         for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", text):
             for address in re.findall(r'(?:src|href)="([^"]*)"', tag):
                 assert "//" not in html.unescape(address), f"{path}: {tag}"
+
+
+def test_notebooks_open_elsewhere_once_the_repository_is_known():
+    path = pages.ROOT / "docs/_site/addresses.py"
+    specification = importlib.util.spec_from_file_location("addresses", path)
+    addresses = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(addresses)
+    text = "[two](two_gpus.ipynb) and [a page](memory.md)"
+    assert addresses.with_buttons(text, "") == text
+    found = addresses.with_buttons(text, "https://github.com/a/b")
+    assert found.startswith(
+        "[two](two_gpus.ipynb) ([Colab](https://colab.research.google.com/"
+        "github/a/b/blob/main/docs/two_gpus.ipynb), [Kaggle]("
+    )
+    assert found.endswith("[a page](memory.md)")
 
 
 def test_plots_are_on_the_site(site):
