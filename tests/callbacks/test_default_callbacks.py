@@ -77,7 +77,7 @@ def test_a_dictionary_sets_arguments(tmp_path):
     )
     by_kind = {type(each): each for each in made}
     watch = by_kind[callbacks.HangWatch]
-    assert (watch.hang_seconds, watch.path) == (7, tmp_path / "hangs.txt")
+    assert (watch.hang_seconds, watch.path) == (7, str(tmp_path / "hangs.txt"))
     monitors = by_kind[callbacks.Monitors]
     assert monitors.norms == "global"
     assert monitors.log_dir == str(tmp_path / "elsewhere")
