@@ -217,8 +217,14 @@ def _checked_flags(module: str, recipe_flags: Sequence[str]) -> list[str]:
                 f"the report needs --{name}={value}. Received: "
                 f"--{name}={given}; leave it out"
             )
-    # Last, so that no flag file overrides them.
-    return [*recipe_flags, *(f"--{k}={v}" for k, v in needed.items())]
+    # Last, so that no flag file overrides them; a flag is given once otherwise.
+    has_files = any(_name(flag) == "flagfile" for flag in recipe_flags)
+    added = [
+        f"--{name}={value}"
+        for name, value in needed.items()
+        if has_files or _value(name, recipe_flags) is None
+    ]
+    return [*recipe_flags, *added]
 
 
 def _check_with_parser(module: str, recipe_flags: Sequence[str]) -> None:

@@ -39,6 +39,8 @@ ELSEWHERE = {
     "planner.py": {"Pack"},
     "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
+    # The operation that calls a function, which depends on oneDNN.
+    "outlined.py": {"Case", "StatefulPartitionedCall"},
     # Writes operations of XLA clusters as others.
     "xla_forms.py": {
         "BiasAddGrad",
