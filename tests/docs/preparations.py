@@ -24,7 +24,7 @@ assert len(pathlib.Path("throughput.jsonl").read_text().splitlines()) == 3
 """,
     "docs/report.md": """
 assert sorted(path.name for path in pathlib.Path("runs/1").iterdir()) == [
-    "history.jsonl", "run.json", "steps.jsonl"
+    "history.jsonl", "run.json", "steps.jsonl", "times.jsonl"
 ]
 """,
     "docs/verify.md": "build().fit(*data())",
