@@ -88,7 +88,8 @@ def test_a_recipe_on_a_full_disk_leaves_nothing_half_written(tmp_path):
     assert "0x" not in line
     left = {path.name: path for path in folder.rglob("*")}
     assert set(left) == {
-        *("flags.txt", "history.jsonl", "steps.jsonl", "run.json"),
+        *("flags.txt", "history.jsonl", "steps.jsonl", "times.jsonl"),
+        "run.json",
         *("devices.jsonl", "checkpoints"),
     }
     for line in left["history.jsonl"].read_text().splitlines():

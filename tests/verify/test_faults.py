@@ -73,6 +73,8 @@ class InProcess:
         try:
             with precision("float64" if float64 else "float32"):
                 facts = training.train(job, tell=phases.append)
+        except InputError:
+            raise
         except (
             ZeroDivisionError,
             tf.errors.OpError,

@@ -31,6 +31,7 @@ def test_one_line_and_one_run_for_all_workers(job, tmp_path):
         "run.json",
         "steps.jsonl",
         "tensorboard",
+        "times.jsonl",
     }
     assert len(list((folder / "checkpoints").glob("*.npz"))) == 3
     assert len((folder / "history.jsonl").read_text().splitlines()) == 3
