@@ -127,7 +127,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("units", [(5, 7), (5, 5)], ids=["unlike", "equal"])
-@pytest.mark.parametrize("shard", ["weights"])
+@pytest.mark.parametrize("shard", [None, "weights"])
 def test_two_fits_and_two_predicts(monkeypatch, shard, units):
     chosen = strategy(shard)
     alone = [model_of(chosen, u, n) for n, u in enumerate((*units, 9))]
