@@ -63,12 +63,12 @@ class Reference:
             if number == len(self._noises):
                 aside = self._runs.outcome(
                     "one device, nudged by "
-                    f"{rounding.NUDGE} units of {self.dtype}",
+                    f"{rounding.nudge_units(self.dtype)} units of {self.dtype}",
                     nudge=(rounding.nudge(self.dtype), number),
                     float64=self._float64,
                 )
                 self._noises.append(self.compare(aside))
-            if rounding.is_like_noise(comparison, self._noises):
+            if rounding.is_like_noise(comparison, self._noises, self.dtype):
                 return True
         return False
 

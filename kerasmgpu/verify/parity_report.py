@@ -6,7 +6,7 @@ from kerasmgpu.commands import reports
 from kerasmgpu.commands.fitted_table import FittedTable
 from kerasmgpu.verify.comparison import WEIGHTS
 from kerasmgpu.verify.judging import DIFFERENT, ROUNDING
-from kerasmgpu.verify.rounding import NUDGE
+from kerasmgpu.verify.rounding import nudge_units
 
 _LAYERS_SHOWN = 12
 
@@ -188,7 +188,8 @@ def _in_parity(result: dict[str, Any]) -> str:
         return f"{words}, {max(exact):.0e} in float64."
     return (
         f"{words}, as much as one device's own when its weights, and what its "
-        f"layers give, change by {NUDGE} units in the last place. Smaller "
+        f"layers give, change by {nudge_units(result['dtype'])} units in the last "
+        "place. Smaller "
         "faults would not show"
         + (
             f", since it isn't compared in float64: {why_not}"

@@ -13,18 +13,12 @@ import numpy as np
 
 from kerasmgpu.verify.comparison import COPIES, WEIGHTS, Comparison
 
-NUDGE = 8
-"""Units in the last place by which weights and what layers give are nudged."""
+_SUMMED_IN_FLOAT32 = ("bfloat16", "float16")
+"""Float types of which kernels sum in float32, and round the sum once."""
 
 NUDGES = 3
 """Most nudges that are tried: which of two equal numbers an accuracy takes for the
 larger one depends on luck."""
-
-_MARGIN = 100.0
-"""How much larger than after a nudge a difference may be that is rounding.
-
-Sums of 40,000 values in another order, as in the gradient of a convolution's
-kernel, were some 500 units apart."""
 
 _FALL = 100.0
 """How much less than the precision a difference may fall that is rounding."""
@@ -37,12 +31,28 @@ UNITS = {
 """Distance from 1 to the next number, by float type."""
 
 
+def nudge_units(dtype: str) -> int:
+    """Returns how many units in the last place a nudge has."""
+    return 1 if dtype in _SUMMED_IN_FLOAT32 else 8
+
+
 def nudge(dtype: str) -> float:
     """Returns the relative size of a nudge in a float type."""
-    return NUDGE * UNITS[dtype]
+    return nudge_units(dtype) * UNITS[dtype]
 
 
-def is_like_noise(comparison: Comparison, noises: Sequence[Comparison]) -> bool:
+def _margin(dtype: str) -> float:
+    """How much larger than after a nudge a difference may be that is rounding.
+
+    Sums of 40,000 values in another order, as in the gradient of a convolution's
+    kernel, were some 500 units apart; in 16 bits the sum is rounded once.
+    """
+    return 8.0 if dtype in _SUMMED_IN_FLOAT32 else 100.0
+
+
+def is_like_noise(
+    comparison: Comparison, noises: Sequence[Comparison], dtype: str
+) -> bool:
     """Whether differences are as those after any of some nudges.
 
     Each variable is compared by itself, after each step: what is rounding in a
@@ -51,6 +61,7 @@ def is_like_noise(comparison: Comparison, noises: Sequence[Comparison]) -> bool:
     Args:
         comparison: `Comparison` of a run on replicas.
         noises: `Comparison`s of nudged runs on one device.
+        dtype: The float type of all of them.
     """
     if any(comparison.spread.values()):
         return False
@@ -68,7 +79,7 @@ def is_like_noise(comparison: Comparison, noises: Sequence[Comparison]) -> bool:
             for value, *of_noise in zip(step, *aside)
         ]
     return all(
-        value <= max(limit, _MARGIN * of_noise)
+        value <= max(limit, _margin(dtype) * of_noise)
         for value, of_noise, limit in pairs
     )
 

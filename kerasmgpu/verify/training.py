@@ -18,7 +18,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
-from kerasmgpu.verify.float_types import dtype_of
+from kerasmgpu.verify.float_types import dtype_of, float64_in_place_of_less
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.nudges import nudge_outputs, nudged_weights
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
@@ -39,11 +39,11 @@ def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
         InputError: If the model or the data are not as `kerasmgpu.verify`
             needs them.
     """
-    if job["float64"]:
-        keras.config.set_floatx("float64")
     strategy = note = None
     count = job["num_replicas"]
     with contextlib.ExitStack() as stack:
+        if job["float64"]:
+            stack.enter_context(float64_in_place_of_less())
         if not count:
             note = stack.enter_context(noted(job["devices"], "CPU"))
         elif job["sets_distribution"]:

@@ -82,8 +82,9 @@ def test_a_recipe_on_a_full_disk_leaves_nothing_half_written(tmp_path):
         env=environment,
     )
     assert done.returncode == 1
-    waiting, line = done.stderr.splitlines()
+    waiting, laptop, line = done.stderr.splitlines()
     assert waiting.endswith(command_line.LOADING)
+    assert "no GPU is visible" in laptop
     assert line.startswith("error: can't write ") and "File too large" in line
     assert "0x" not in line
     left = {path.name: path for path in folder.rglob("*")}

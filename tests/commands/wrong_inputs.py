@@ -193,7 +193,7 @@ CASES = (
     Case("launch --num_workers=99999999 -- true", "at most 4096 workers"),
     Case("launch --hosts=a:x --rank=0 -- true", "such as a:4,b:4 or"),
     Case("launch --hosts=a:1,a:1 --rank=0 -- true", "Received twice: a"),
-    Case("launch --hosts=, --rank=0 -- true", "such as a:4,b:4 or"),
+    Case("launch --hosts=, --rank=0 -- true", "--hosts ends with a comma"),
     Case("launch --hosts=a:1,b:1 --rank=2 -- true", "ranks 0 to 1. Received"),
     Case(
         "launch --hosts=a:1,b:1 -- true",

@@ -463,6 +463,17 @@ def fault_in_mixed_precision():
         keras.mixed_precision.set_global_policy(keras.config.floatx())
 
 
+def one_layer_of_bfloat16():
+    return net(layers.Dense(4, dtype="mixed_bfloat16"))
+
+
+def fault_beside_bfloat16():
+    """Can't be compared in float64: a type is set by hand."""
+    return net(
+        layers.Dense(4, dtype="mixed_bfloat16"), ByDevices(name="scaled")
+    )
+
+
 def one_layer_of_float32():
     """As the outputs of a network in mixed precision."""
     return net(layers.BatchNormalization(), layers.Dense(4, dtype="float32"))

@@ -288,8 +288,16 @@ def test_a_fault_of_float32_alone_is_found(verify, capsys):
     assert run["first_layer"] == "rounded"
 
 
-def test_a_policy_that_is_set_by_hand_is_told(verify, capsys):
+@pytest.mark.slow
+def test_mixed_precision_is_float64_in_float64(verify):
     result = verify("mixed_precision")
+    assert result["in_parity"] and result["dtype"] == "bfloat16"
+    (run,) = result["runs"]
+    assert run["float64"]["verdict"] == "equal"
+
+
+def test_a_policy_that_is_set_by_hand_is_told(verify, capsys):
+    result = verify("one_layer_of_bfloat16")
     assert result["in_parity"] and result["dtype"] == "bfloat16"
     assert result["no_float64"].startswith("layers compute in bfloat16")
     parity_report.print_tables(result)
@@ -298,8 +306,11 @@ def test_a_policy_that_is_set_by_hand_is_told(verify, capsys):
 
 
 @pytest.mark.slow
-def test_a_fault_in_mixed_precision_is_found(verify):
-    run, cause = only_cause(verify("fault_in_mixed_precision"))
+@pytest.mark.parametrize(
+    "program", ["fault_in_mixed_precision", "fault_beside_bfloat16"]
+)
+def test_a_fault_in_mixed_precision_is_found(verify, program):
+    run, cause = only_cause(verify(program))
     assert "layer 'scaled' gives another result" in cause
 
 

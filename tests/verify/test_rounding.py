@@ -16,8 +16,16 @@ from tests.verify.test_comparison import comparison
         ("bfloat16", 2**-7),
     ],
 )
-def test_a_nudge_is_8_units_in_the_last_place(dtype, unit):
-    assert nudge(dtype) == 8 * unit
+def test_a_nudge_is_some_units_in_the_last_place(dtype, unit):
+    """One unit in 16 bits, where sums are of float32 and rounded once."""
+    assert nudge(dtype) == (1 if dtype.endswith("float16") else 8) * unit
+
+
+def test_in_16_bits_a_fault_is_soon_larger_than_rounding():
+    noise = comparison(tolerance=0.16, weights=0.04, by_variable=[[0.04]])
+    fault = comparison(tolerance=0.16, weights=0.5, by_variable=[[0.5]])
+    assert not is_like_noise(fault, [noise], "bfloat16")
+    assert is_like_noise(fault, [noise], "float32")
 
 
 def exact(**changes):
@@ -27,38 +35,40 @@ def exact(**changes):
 def test_a_hundred_times_what_a_nudge_does_is_rounding():
     noise = exact(weights=1e-11, by_variable=[[1e-11, 0.0]])
     near = exact(weights=9e-10, by_variable=[[9e-10, 9e-13]])
-    assert is_like_noise(near, [noise])
+    assert is_like_noise(near, [noise], "float64")
     far = exact(weights=1.1e-9, by_variable=[[1.1e-9, 0.0]])
-    assert not is_like_noise(far, [noise])
+    assert not is_like_noise(far, [noise], "float64")
 
 
 def test_each_variable_has_its_own_noise():
     """A momentum that a nudge leaves as it is shows a gradient off by 1e-6."""
     noise = exact(weights=0.5, by_variable=[[0.5, 1e-14]])
-    assert is_like_noise(exact(weights=1.0, by_variable=[[1.0, 0.0]]), [noise])
+    assert is_like_noise(
+        exact(weights=1.0, by_variable=[[1.0, 0.0]]), [noise], "float64"
+    )
     fault = exact(weights=1.0, slots=1e-6, by_variable=[[1.0, 1e-6]])
-    assert not is_like_noise(fault, [noise])
+    assert not is_like_noise(fault, [noise], "float64")
 
 
 def test_each_step_has_its_own_noise():
     """What grows to rounding's size, but is there before, is a fault."""
     noise = exact(weights=1.0, by_variable=[[1e-14], [1.0]])
     fault = exact(weights=1.0, by_variable=[[1e-9], [1.0]])
-    assert not is_like_noise(fault, [noise])
+    assert not is_like_noise(fault, [noise], "float64")
 
 
 def test_the_largest_of_several_nudges_counts():
     """An accuracy jumps where two numbers are equal, or it doesn't."""
     jumps = exact(metrics={"accuracy": 0.2}, by_variable=[[0.0]])
     still, moved = exact(by_variable=[[0.0]]), jumps
-    assert not is_like_noise(jumps, [still])
-    assert is_like_noise(jumps, [still, moved])
+    assert not is_like_noise(jumps, [still], "float64")
+    assert is_like_noise(jumps, [still, moved], "float64")
 
 
 def test_copies_that_differ_are_no_rounding():
     noise = exact(weights=1.0, spread={"bias": 1.0}, by_variable=[[1.0]])
     divergent = exact(spread={"bias": 1e-9}, by_variable=[[0.0]])
-    assert not is_like_noise(divergent, [noise])
+    assert not is_like_noise(divergent, [noise], "float64")
     assert not falls(comparison(spread={"bias": 1e-9}), exact(), "float32")
 
 
