@@ -32,7 +32,10 @@ def launch(kind, folder):
 
 def require_same(job):
     for (expected, expected_history), (state, history) in job.workers:
-        assert history == expected_history
+        # A job saves the metrics of an interrupted epoch as one sum.
+        assert history.keys() == expected_history.keys()
+        for name, values in history.items():
+            assert values == pytest.approx(expected_history[name], rel=1e-6)
         for array, other in zip(state, expected, strict=True):
             np.testing.assert_array_equal(array, other)
 
