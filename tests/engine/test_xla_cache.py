@@ -117,9 +117,15 @@ _LISTS = (
 @pytest.mark.parametrize(
     "imports, lists",
     [
-        ("import kerasmgpu, tensorflow as tf", _LISTS[0]),
-        ("import tensorflow as tf, kerasmgpu", _LISTS[1]),
-        ("import keras, kerasmgpu, tensorflow as tf", _LISTS[2]),
+        ("import keras, kerasmgpu, tensorflow as tf", _LISTS[0]),
+        pytest.param(
+            *("import tensorflow as tf, kerasmgpu", _LISTS[1]),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("import kerasmgpu, tensorflow as tf", _LISTS[2]),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_programs_are_kept_where_devices_are_listed_first(

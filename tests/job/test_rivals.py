@@ -121,7 +121,7 @@ def two_jobs(folder, variables, how, seed=1):
 @pytest.mark.parametrize(
     "variables, how",
     [
-        (deepspeed, "launcher"),
+        pytest.param(deepspeed, "launcher", marks=pytest.mark.slow),
         (by_hand, "variable"),
         (tf_config, "one parent"),
         pytest.param(torchrun, "launcher", marks=pytest.mark.slow),

@@ -125,10 +125,11 @@ def test_a_loop_ends_with_one_devices_values(setting, step):
     require_one_device(setting, STEPS[step])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["weights", "groups"])
 @pytest.mark.parametrize("optimizer", ADAM)
-def test_unrolled_steps_do_as_well(optimizer):
-    require_one_device("weights", applied, True, **ADAM[optimizer])
-    require_one_device("groups", applied, True, **ADAM[optimizer])
+def test_unrolled_steps_do_as_well(optimizer, setting):
+    require_one_device(setting, applied, True, **ADAM[optimizer])
 
 
 def test_the_whole_value_lives_for_one_call():

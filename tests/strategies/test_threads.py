@@ -126,8 +126,17 @@ PLACES = [
 """Where state of the process, or of the strategy, is changed."""
 
 
-@pytest.mark.parametrize("units", [(5, 7), (5, 5)], ids=["unlike", "equal"])
-@pytest.mark.parametrize("shard", [None, "weights"])
+@pytest.mark.parametrize(
+    "shard, units",
+    [
+        pytest.param(None, (5, 5), id="equal"),
+        pytest.param("weights", (5, 7), id="divided-unlike"),
+        pytest.param(None, (5, 7), id="unlike", marks=pytest.mark.slow),
+        pytest.param(
+            "weights", (5, 5), id="divided-equal", marks=pytest.mark.slow
+        ),
+    ],
+)
 def test_two_fits_and_two_predicts(monkeypatch, shard, units):
     chosen = strategy(shard)
     alone = [model_of(chosen, u, n) for n, u in enumerate((*units, 9))]
