@@ -16,6 +16,7 @@ class Contender:
         jit_compile: Argument of `compile`. Defaults to `"auto"`, as in Keras.
         chooses_xla: Boolean, whether it trains until `ChooseXla` has chosen,
             before it is measured.
+        shard: String, what the strategy shards. Default: nothing.
         logged: Boolean, whether a `ThroughputLogger` is attached.
         watched: Boolean, whether all callbacks that show a run are.
         by_default: Boolean, whether it runs by default.
@@ -29,6 +30,7 @@ class Contender:
     one_device: bool = False
     jit_compile: object = "auto"
     chooses_xla: bool = False
+    shard: str | None = None
     logged: bool = False
     watched: bool = False
     by_default: bool = True
@@ -54,6 +56,11 @@ CONTENDERS = {
         "kerasmgpu.MirroredStrategy, callbacks.ChooseXla (only where it is "
         "named)",
         chooses_xla=True,
+        by_default=False,
+    ),
+    "kerasmgpu_weights": Contender(
+        'kerasmgpu.MirroredStrategy, shard="weights" (only where it is named)',
+        shard="weights",
         by_default=False,
     ),
     "kerasmgpu_logged": Contender(

@@ -75,7 +75,8 @@ def train(job):
         )
         model.compile(optimizer, loss, jit_compile=contender.jit_compile)
     loggers = _loggers(contender)
-    begin = time.perf_counter()
+    meter = EpochMeter()
+    meter.begin()
     first = model.fit(
         batches(x, y, rows),
         steps_per_epoch=1,
@@ -83,7 +84,7 @@ def train(job):
         callbacks=loggers,
         verbose=0,
     )
-    seconds_to_first_step = time.perf_counter() - begin
+    first_step = meter.end()
     if contender.chooses_xla:
         _choose_xla(model, batches(x, y, rows), job["steps"])
     timer = EpochTimer()
@@ -98,7 +99,8 @@ def train(job):
     weights = model.trainable_weights
     return {
         **figures.of_epochs(timer.epochs[1:], job["steps"], rows),
-        "seconds_to_first_step": seconds_to_first_step,
+        "seconds_to_first_step": first_step.wall_seconds,
+        "cpu_seconds_to_first_step": first_step.cpu_seconds,
         "peak_memory_mb": peak_memory_mb(),
         "first_loss": first.history["loss"][-1],
         "last_loss": history.history["loss"][-1],
@@ -129,7 +131,11 @@ def _devices(job):
     from kerasmgpu.engine import devices
 
     if contender.startswith("kerasmgpu"):
-        strategy = kerasmgpu.strategy(count, virtual_devices=virtual_devices)
+        strategy = kerasmgpu.strategy(
+            count,
+            virtual_devices=virtual_devices,
+            shard=CONTENDERS[contender].shard,
+        )
         names = [
             name.rpartition("device:")[2]
             for name in strategy.extended.worker_devices

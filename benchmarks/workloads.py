@@ -142,6 +142,21 @@ def _transformer_arrays(random, rows):
     return x, x.mean(axis=(1, 2))[:, None]
 
 
+def _lstm():
+    import keras
+
+    model = keras.Sequential([keras.Input((20, 16))])
+    model.add(keras.layers.LSTM(32, return_sequences=True))
+    model.add(keras.layers.LSTM(32))
+    model.add(keras.layers.Dense(1))
+    return model, keras.optimizers.RMSprop(1e-3), "mse"
+
+
+def _lstm_arrays(random, rows):
+    x = random.normal(size=(rows, 20, 16)).astype("float32")
+    return x, x.mean(axis=(1, 2))[:, None]
+
+
 WORKLOADS = {
     "deep_narrow": Workload(
         "51 dense layers of 32 units, Adam",
@@ -179,6 +194,13 @@ WORKLOADS = {
         32,
         _transformer,
         _transformer_arrays,
+        is_in_pytorch=False,
+    ),
+    "lstm": Workload(
+        "2 LSTM layers of 32 units on 20 steps, RMSprop",
+        64,
+        _lstm,
+        _lstm_arrays,
         is_in_pytorch=False,
     ),
 }

@@ -23,6 +23,8 @@ import keras
 import pytest
 import tensorflow as tf
 
+pytest_plugins = ("tests.cpu_seconds",)
+
 # Under nohup and in the background these signals are ignored, which programs
 # that tests start and end would inherit. A handler is not inherited.
 for _number in (signal.SIGHUP, signal.SIGINT):

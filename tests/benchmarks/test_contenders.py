@@ -12,6 +12,7 @@ def test_all_but_the_one_that_only_we_need_take_part():
     assert set(CONTENDERS) - set(BY_DEFAULT) == {
         "kerasmgpu_auto",
         "kerasmgpu_logged",
+        "kerasmgpu_weights",
         "kerasmgpu_watched",
     }
 

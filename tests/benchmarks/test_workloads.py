@@ -15,6 +15,8 @@ PARAMETERS = {
     # He et al. (arXiv:1512.03385): 25.6 million with 1,000 classes.
     "resnet50": 25_636_712 - 990 * (2048 + 1),
     "transformer": 12 * (4 * 65 * 64 + 4 * 64 + 65 * 128 + 129 * 64) + 65,
+    # Four gates each.
+    "lstm": 4 * 32 * ((16 + 32 + 1) + (32 + 32 + 1)) + 33,
 }
 
 
