@@ -1,8 +1,8 @@
 """Files of programs that XLA has compiled, kept from one start to the next.
 
 TensorFlow's names of such files are hashes of what was compiled. Here a file's
-name has the function in front and a checksum behind, so that a program is only
-given files of its own functions, whole ones.
+name has the function and a checksum in front, so that a program is only given
+files of its own functions, whole ones.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class XlaFiles:
         linked = {}
         for entry in list(_files(self._folder)):
             function, _, rest = entry.name.partition(".")
-            name, _, checksum = rest.rpartition(".")
+            checksum, _, name = rest.partition(".")
             if function not in wanted or not name:
                 continue
             with contextlib.suppress(FileNotFoundError):  # By another process.
@@ -117,24 +117,24 @@ class XlaFiles:
         """
         content = _CHECKED.sub(b"-", file.read_bytes())
         digest = function.removeprefix(PREFIX)
-        name = f"{digest}.{file.name}."
-        if self._first_of(name) is not None:
+        if self._first_of(digest, file.name) is not None:
             return  # Another process was first; its bytes may differ.
-        kept = self._folder / (name + _checksum(content))
+        kept = self._folder / f"{digest}.{_checksum(content)}.{file.name}"
         with atomic_write(kept, several=True) as temporary:
             temporary.touch(mode=0o600)
             temporary.write_bytes(content)
-        first = self._first_of(name)
+        first = self._first_of(digest, file.name)
         if first is not None and first != kept:  # Both wrote at once.
             kept.unlink()
             kept = first
         _replace_by_link(file, kept)
 
-    def _first_of(self, name: str) -> pathlib.Path | None:
+    def _first_of(self, digest: str, name: str) -> pathlib.Path | None:
         """The oldest of the files of a program, whatever their checksums."""
         found = []
         for file in _files(self._folder):
-            if file.name.startswith(name):
+            function, _, rest = file.name.partition(".")
+            if function == digest and rest.partition(".")[2] == name:
                 with contextlib.suppress(FileNotFoundError):
                     found.append((file.stat().st_mtime_ns, file.name, file))
         return min(found)[-1] if found else None
