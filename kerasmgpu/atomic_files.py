@@ -1,13 +1,20 @@
-"""Atomic file writes: a reader sees the old file or the complete new one."""
+"""Atomic file writes: a reader sees the old file or the complete new one.
+
+A local file is renamed when it is complete; to an object store, a complete
+local file is put.
+"""
 
 import contextlib
 import os
 import pathlib
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 
+from kerasmgpu import stores
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import StorePath
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of files that are not complete yet."""
@@ -15,7 +22,7 @@ TEMPORARY = ".tmp-"
 
 @contextlib.contextmanager
 def atomic_write(
-    path: str | os.PathLike[str], several: bool = False
+    path: str | os.PathLike[str] | StorePath, several: bool = False
 ) -> Iterator[pathlib.Path]:
     """Context with a temporary path, renamed to `path` if the block succeeds.
 
@@ -23,8 +30,9 @@ def atomic_write(
     temporary file.
 
     Args:
-        path: Path-like. The temporary path is in the same folder and has the
-            same suffix, by which Keras and matplotlib choose a format.
+        path: Path-like, or a URL. The temporary path is in the same folder, or
+            in one for temporary files, and has the same suffix, by which Keras
+            and matplotlib choose a format.
         several: Whether several processes may write it at the same time. Each
             temporary file then has a name of its own, and one that a killed
             process left is not replaced by the next.
@@ -36,7 +44,13 @@ def atomic_write(
         temporary.write_text("{}")
     ```
     """
-    path = pathlib.Path(path)
+    path = stores.place(path)
+    if isinstance(path, StorePath):
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = pathlib.Path(folder, path.name)
+            yield temporary
+            path.put(temporary)
+        return
     writer = f"{uuid.uuid4().hex}-" if several else ""
     temporary = path.with_name(f"{TEMPORARY}{writer}{path.name}")
     try:
@@ -47,7 +61,7 @@ def atomic_write(
         raise
 
 
-def require_place(path: str | os.PathLike[str], name: str) -> None:
+def require_place(path: str | os.PathLike[str] | StorePath, name: str) -> None:
     """Creates the folder of a file that will be written.
 
     Args:
@@ -56,24 +70,29 @@ def require_place(path: str | os.PathLike[str], name: str) -> None:
     Raises:
         InputError: If the folder can't be written, or `path` is a folder.
     """
-    folder = os.path.dirname(os.fspath(path)) or "."
-    reason = None
+    path = stores.place(path)
+    folder, reason = path.parent, None
     try:
-        os.makedirs(folder, exist_ok=True)
+        if isinstance(folder, StorePath):
+            folder.require_writable()
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror
-    if reason is None and os.path.isdir(path):
+    if reason is None and path.is_dir():
         reason = "Is a directory"
-    if reason is None and not os.access(folder, os.W_OK):
+    if reason is None and not (
+        isinstance(folder, StorePath) or os.access(folder, os.W_OK)
+    ):
         reason = "Permission denied"
     if reason is not None:
         raise InputError(
             f"{name} must be a file in a folder that can be written to. "
-            f"Received: {name}={os.fspath(path)!r} ({reason})"
+            f"Received: {name}={str(path)!r} ({reason})"
         )
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: str | os.PathLike[str] | StorePath, text: str) -> None:
     """Writes or replaces a text file atomically, as UTF-8."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -102,7 +121,9 @@ def discard_all(folder: str | os.PathLike[str], since: float) -> None:
         since: Time in seconds since the epoch at which the process started:
             older files are another process's, and stay.
     """
-    folder = pathlib.Path(folder)
+    folder = stores.place(folder)
+    if isinstance(folder, StorePath):
+        return  # A store has complete files only.
     names = f"{TEMPORARY}*"
     for entry in [*folder.glob(names), *folder.glob(f"*/{names}")]:
         if entry.lstat().st_mtime < since:

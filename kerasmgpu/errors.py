@@ -97,14 +97,25 @@ def shown(value: Any) -> str:
     return f"{text[:_LONGEST_VALUE]}…"
 
 
-def checked_path(value: Any, name: str) -> str:
+def checked_path(value: Any, name: str, of_tensorflow: bool = False) -> str:
     """Returns a path as a string.
 
+    Args:
+        of_tensorflow: Boolean, whether TensorFlow opens it, which knows some
+            URLs, too. Defaults to `False`.
+
     Raises:
-        InputError: If it is neither a string nor path-like, or is empty.
+        InputError: If it is neither a string nor path-like, is empty, or is a
+            URL. `stores.checked_place` takes URLs.
     """
     if isinstance(value, (str, os.PathLike)):
         path = os.fspath(value)
+        if isinstance(path, str) and "://" in path and not of_tensorflow:
+            raise InputError(
+                f"{name} takes a local path only. Received: {name}="
+                f"{shown(path)}; choose a local one, and copy from or to the "
+                "store"
+            )
         if isinstance(path, str) and path:
             return path
     raise InputError(

@@ -93,6 +93,7 @@ ROOMS = [
     "user_lines",
     "_keras_hook",
     "_tensorflow_hook",
+    "stores",
     "atomic_files",
     "hardware",
     "schedules",

@@ -23,19 +23,20 @@ from kerasmgpu.callbacks.checkpoints import (
     snapshot,
 )
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
-from kerasmgpu.callbacks.checkpoints.folder import Folder, file_name
+from kerasmgpu.callbacks.checkpoints.folder import file_name
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
 from kerasmgpu.callbacks.checkpoints.stopping import Stopping
+from kerasmgpu.callbacks.checkpoints.store_folder import folder_at
 from kerasmgpu.errors import (
     InputError,
     checked_arguments,
     checked_choice,
     checked_integer,
     checked_number,
-    checked_path,
     shown,
 )
 from kerasmgpu.job import workers
+from kerasmgpu.stores import StorePath, checked_place
 
 _STEPS_BETWEEN_AGREEMENTS = 10
 """Executions between two collectives in which workers agree whether to save."""
@@ -66,7 +67,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     Args:
         directory: String or path-like, folder for the checkpoints of this
-            `fit` call only; created if missing.
+            `fit` call only; created if missing. Or a URL of an object store,
+            such as `"s3://bucket/run1"`; see `docs/checkpoints.md`.
         every_steps: Integer, steps between checkpoints. With neither this nor
             `every_seconds`, a checkpoint is saved at the end of every epoch.
             Defaults to `None`.
@@ -118,7 +120,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     @checked_arguments
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directory: str | os.PathLike[str] | StorePath,
         every_steps: int | None = None,
         every_seconds: float | None = None,
         keep: int = 3,
@@ -149,7 +151,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
                 "best must be the name of a log, such as 'val_loss'. Received: "
                 f"best={shown(best)}"
             )
-        directory = checked_path(directory, "directory")
+        place = checked_place(directory, "directory")
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self.best = best
@@ -157,7 +159,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self.sharded = sharded
         self.data_goes_on = data_goes_on
         self.seconds_waited = 0.0
-        self._folder = Folder(directory, checked_integer(keep, "keep", 1))
+        self._folder = folder_at(place, checked_integer(keep, "keep", 1))
         self._resumption = restoring.Resumption(
             self._folder, resume, data_goes_on
         )

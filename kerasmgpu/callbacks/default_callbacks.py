@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -19,10 +18,10 @@ from kerasmgpu.callbacks.throughput import ThroughputLogger
 from kerasmgpu.errors import (
     InputError,
     checked_arguments,
-    checked_path,
     shown,
 )
 from kerasmgpu.job.cluster import is_first_worker
+from kerasmgpu.stores import Place, StorePath, checked_place
 
 Choice: TypeAlias = bool | Mapping[str, Any] | keras.callbacks.Callback
 """Whether to include a callback; or its arguments, or the callback itself."""
@@ -30,7 +29,7 @@ Choice: TypeAlias = bool | Mapping[str, Any] | keras.callbacks.Callback
 
 @checked_arguments
 def default(
-    run_dir: str | os.PathLike[str] | None = None,
+    run_dir: str | os.PathLike[str] | StorePath | None = None,
     *,
     extra: Sequence[keras.callbacks.Callback] = (),
     throughput: Choice = True,
@@ -57,7 +56,9 @@ def default(
     devices and its hangs to a file of its own.
 
     Args:
-        run_dir: String or path-like, folder of the run; created if missing.
+        run_dir: String or path-like, folder of the run; created if missing. Or
+            a URL of an object store, such as `"s3://bucket/runs/1"`: `monitors`
+            and the file of `hang_watch` are left out, which need a local folder.
             Defaults to `None`: `devices`, `record`, `monitors` and
             `checkpoint` are left out, unless a dictionary gives their
             arguments.
@@ -95,7 +96,7 @@ def default(
     """
     folder = None
     if run_dir is not None:
-        folder = pathlib.Path(checked_path(run_dir, "run_dir"))
+        folder = checked_place(run_dir, "run_dir")
     if not isinstance(extra, Sequence) or not all(
         isinstance(one, keras.callbacks.Callback) for one in extra
     ):
@@ -104,10 +105,15 @@ def default(
             f"extra={shown(extra)}"
         )
 
-    def within(argument: str, name: str) -> dict[str, Any] | None:
-        return None if folder is None else {argument: folder / name}
+    # TensorFlow's event files and the line of a hang are appended to.
+    local = None if isinstance(folder, StorePath) else folder
 
-    hangs = within("path", "hangs.txt") or {}
+    def within(
+        argument: str, name: str, place: Place | None = folder
+    ) -> dict[str, Any] | None:
+        return None if place is None else {argument: place / name}
+
+    hangs = within("path", "hangs.txt", local) or {}
     of_progress: dict[str, Any] = {}
     if progress is None:
         progress, of_progress = True, {"with_keras": False}
@@ -120,9 +126,12 @@ def default(
         *_made(
             "devices", DeviceStats, devices, within("path", "devices.jsonl")
         ),
-        *_made("record", RunRecord, record, within("folder", "")),
+        *_made("record", RunRecord, record, within("folder", ".")),
         *_made(
-            "monitors", Monitors, monitors, within("log_dir", "tensorboard")
+            "monitors",
+            Monitors,
+            monitors,
+            within("log_dir", "tensorboard", local),
         ),
         *_made(
             "checkpoint",
@@ -137,7 +146,7 @@ def default(
 
 
 def _told(
-    made: Sequence[keras.callbacks.Callback], folder: pathlib.Path | None
+    made: Sequence[keras.callbacks.Callback], folder: Place | None
 ) -> str:
     """Returns a line on the callbacks of a list."""
     names = ", ".join(type(each).__name__ for each in made)
@@ -146,6 +155,10 @@ def _told(
         place = f"files in {folder}"
         if any(isinstance(each, RunRecord) for each in made):
             place += f", shown by kerasmgpu report {folder}"
+        if isinstance(folder, StorePath):
+            place += (
+                "; a hang is printed only, and Monitors need a local log_dir"
+            )
     return f"callbacks: {names}; {place}"
 
 

@@ -105,6 +105,7 @@ class Sampler:
             self._sample(sources)
             self._sampled.set()
             self._stopped.wait(self._seconds)
+        self._do(JsonLines.close)
         if nvml is not None:
             nvml.close()
 
@@ -127,9 +128,13 @@ class Sampler:
                 sample = {"lost": str(error)}
                 del sources[device]
             records.append({**record, **sample})
+        self._do(lambda lines: lines.append(*records, sync=False))
+
+    def _do(self, action: Callable[[JsonLines], None]) -> None:
+        """Calls a function of the file, if there is one; logs its error."""
         if self._lines is not None:
             try:
-                self._lines.append(*records, sync=False)
+                action(self._lines)
             except OSError as error:
                 logging.error("DeviceStats writes no more lines: %s.", error)
                 self._lines = None

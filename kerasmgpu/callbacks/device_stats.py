@@ -1,7 +1,6 @@
 """The `DeviceStats` callback: use, memory, power and clocks of the devices."""
 
 import os
-import pathlib
 from typing import Any
 
 import keras
@@ -13,12 +12,9 @@ from kerasmgpu.callbacks.device_sampler import FIGURES, Sampler
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import local_devices
 from kerasmgpu.callbacks.throughput import hand_on
-from kerasmgpu.errors import (
-    InputError,
-    checked_arguments,
-    checked_path,
-)
+from kerasmgpu.errors import InputError, checked_arguments
 from kerasmgpu.job import workers
+from kerasmgpu.stores import Place, StorePath, checked_place, place
 
 
 class DeviceStats(keras.callbacks.Callback):
@@ -43,7 +39,7 @@ class DeviceStats(keras.callbacks.Callback):
     - `host_memory_bytes_max`: resident memory of a worker's process.
 
     Args:
-        path: String or path-like, file to append a line of JSON per device and
+        path: String, path-like or URL, file to append a line of JSON per device and
             sample to. With several workers, worker 1 writes
             `devices.worker1.jsonl` where the first one writes
             `devices.jsonl`, so that a lost worker's samples are kept. `None`
@@ -69,14 +65,16 @@ class DeviceStats(keras.callbacks.Callback):
 
     @checked_arguments
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, seconds: float = 1.0
+        self,
+        path: str | os.PathLike[str] | StorePath | None = None,
+        seconds: float = 1.0,
     ) -> None:
         super().__init__()
         if not seconds >= 0.1:
             raise InputError(
                 f"seconds must be at least 0.1. Received: seconds={seconds}"
             )
-        self.path = None if path is None else checked_path(path, "path")
+        self.path = None if path is None else str(checked_place(path, "path"))
         self.seconds = seconds
         _keras.install()
 
@@ -117,9 +115,9 @@ class _StopsAtEnd(step_hooks.StepHook):
         self._sampler.stop()
 
 
-def path_of_worker(path: str | os.PathLike[str], worker: int) -> pathlib.Path:
+def path_of_worker(path: str | os.PathLike[str], worker: int) -> Place:
     """Returns a worker's file, `devices.worker1.jsonl`; worker 0 has `path`."""
-    path = pathlib.Path(path)
+    own = place(path)
     if not worker:
-        return path
-    return path.with_name(f"{path.stem}.worker{worker}{path.suffix}")
+        return own
+    return own.with_name(f"{own.stem}.worker{worker}{own.suffix}")

@@ -32,7 +32,7 @@ class EventFile:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        folder = checked_path(folder, "log_dir")
+        folder = checked_path(folder, "log_dir", of_tensorflow=True)
         try:
             tf.io.gfile.makedirs(os.fspath(folder))
             self._writer = tf.summary.create_file_writer(

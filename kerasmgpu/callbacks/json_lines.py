@@ -3,14 +3,23 @@
 import json
 import math
 import os
+import pathlib
+import tempfile
+import time
+from collections.abc import Callable
 from concurrent import futures
 from typing import IO, Any
 
 from kerasmgpu import atomic_files
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import StorePath, place
 
 _syncs = futures.ThreadPoolExecutor(1, "kerasmgpu-fsync")
 """Calls fsync in a thread; the process waits for all files before it ends."""
+
+
+_SECONDS_BETWEEN_PUTS = 30.0
+"""A store gets whole files, which grow: not one per sample of the devices."""
 
 
 class JsonLines:
@@ -20,9 +29,12 @@ class JsonLines:
     as long as several steps. An incomplete last line, from a full disk or a
     crash of the machine, is removed when the file is opened again.
 
+    Object stores can't append. For a URL the file is kept in a temporary folder,
+    and put whole before `append` returns.
+
     Args:
-        path: String or path-like. An existing file is appended to; missing
-            folders are created.
+        path: String or path-like, or a URL. An existing file is appended to;
+            missing folders are created.
 
     Raises:
         InputError: If the file exists and is not a JSON Lines file, or its
@@ -36,11 +48,13 @@ class JsonLines:
     ```
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, path: str | os.PathLike[str] | StorePath) -> None:
+        self.path = place(path)
         self._sync: futures.Future[None] | None = None
         atomic_files.require_place(self.path, "path")
-        with open(self.path, "ab+") as file:
+        self._file = self._local_file()
+        self._put_at: float | None = None
+        with open(self._file, "ab+") as file:
             file.seek(0)
             first_line = file.readline()
             half_record = not first_line.endswith(b"\n") and (
@@ -53,12 +67,35 @@ class JsonLines:
                 )
             _drop_half_line(file)
 
+    def _local_file(self) -> pathlib.Path:
+        """Returns the file, or a copy of the store's."""
+        if not isinstance(self.path, StorePath):
+            return self.path
+        self._folder = tempfile.TemporaryDirectory()  # Deleted with this.
+        file = pathlib.Path(self._folder.name, self.path.name)
+        if self.path.is_file():
+            file.write_bytes(self.path.read_bytes())
+        return file
+
+    def keep(self, is_kept: Callable[[dict[str, Any]], bool]) -> None:
+        """Removes the records for which a function is false, atomically."""
+        text = self._file.read_text("utf-8")
+        kept = "".join(
+            line
+            for line in text.splitlines(keepends=True)
+            if is_kept(json.loads(line))
+        )
+        if kept != text:
+            atomic_files.write_text(self._file, kept)
+            self._put(always=True)
+
     def append(self, *records: dict[str, Any], sync: bool = True) -> None:
         """Writes dictionaries as lines, all at once; NaN becomes `null`.
 
         Args:
             sync: Boolean, whether a thread calls fsync: without it, a crash of
-                the machine may lose the lines. Defaults to `True`.
+                the machine may lose the lines. A store gets them at the latest
+                when 30 seconds have passed, or by `close`. Defaults to `True`.
 
         Raises:
             OSError: If the lines can't be written or, with `sync`, if the
@@ -67,14 +104,33 @@ class JsonLines:
         lines = [
             json.dumps(_without_nan(one), allow_nan=False) for one in records
         ]
-        with open(self.path, "ab", buffering=0) as file:
+        with open(self._file, "ab", buffering=0) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
+            if isinstance(self.path, StorePath):
+                self._put(always=sync)
+                return
             if not sync:
                 return
             before, self._sync = self._sync, None
             if before is not None:
                 before.result()
             self._sync = _syncs.submit(_store, os.dup(file.fileno()))
+
+    def close(self) -> None:
+        """Puts lines that a store hasn't got yet."""
+        if self._put_at is not None:
+            self._put(always=True)
+
+    def _put(self, always: bool) -> None:
+        """Puts the file into its store, unless it is too early for it."""
+        if not isinstance(self.path, StorePath):
+            return
+        now = time.monotonic()
+        if self._put_at is None:
+            self._put_at = now + _SECONDS_BETWEEN_PUTS
+        if always or now >= self._put_at:
+            self.path.put(self._file)
+            self._put_at = None
 
 
 def _store(descriptor: int) -> None:

@@ -100,7 +100,7 @@ class Monitors(MeasuringCallback):
         profile_steps: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.log_dir = checked_path(log_dir, "log_dir")
+        self.log_dir = checked_path(log_dir, "log_dir", of_tensorflow=True)
         self.every = checked_integer(every, "every", 1)
         self.norms = norms
         if norms is not None:

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import pathlib
 import platform
 import time
 from collections.abc import Mapping
@@ -22,10 +21,11 @@ from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
 from kerasmgpu.engine import fit_clock
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.errors import InputError, checked_arguments, checked_path
+from kerasmgpu.errors import InputError, checked_arguments
 from kerasmgpu.job import workers
 from kerasmgpu.partitioner.runtime import traffic
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
+from kerasmgpu.stores import Place, StorePath, checked_place, place
 
 _BINS_PER_DECADE = 40
 
@@ -56,7 +56,8 @@ class RunRecord(MeasuringCallback):
     used.
 
     Args:
-        folder: String or path-like; created where missing.
+        folder: String or path-like; created where missing. Or a URL of an
+            object store, such as `"s3://bucket/runs/1"`.
 
     Raises:
         InputError: When training begins, if the folder can't be written, or
@@ -75,9 +76,9 @@ class RunRecord(MeasuringCallback):
     """The hooks of all callbacks are timed."""
 
     @checked_arguments
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | StorePath) -> None:
         super().__init__()
-        self.folder = checked_path(folder, "folder")
+        self.folder = str(checked_place(folder, "folder"))
         self._files: _Files | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -85,7 +86,7 @@ class RunRecord(MeasuringCallback):
         self._files = None
         self._validation_seconds = 0.0
         if workers.is_first(self.measurement.strategy):
-            self._files = _Files(pathlib.Path(self.folder))
+            self._files = _Files(place(self.folder))
             self.measurement.at_end.callback(self._write_rest)
 
     def on_epoch_begin(
@@ -215,9 +216,9 @@ class _Files:
         epoch: Integer, the last epoch that has ended, from 1; or `None`.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self._folder = folder
-        if folder.exists() and not folder.is_dir():
+        if folder.is_file():
             raise InputError(
                 "RunRecord writes into a folder. Received: "
                 f"folder={str(folder)!r}, which is a file"
@@ -241,14 +242,7 @@ class _Files:
             started = _started(path)
         self.facts["started"] = started
         for lines in (self.history, self.times, self.steps):
-            text = pathlib.Path(lines.path).read_text("utf-8")
-            kept = [
-                line
-                for line in text.splitlines(keepends=True)
-                if json.loads(line)["epoch"] <= epoch
-            ]
-            if "".join(kept) != text:
-                atomic_files.write_text(lines.path, "".join(kept))
+            lines.keep(lambda record: record["epoch"] <= epoch)
         self._since = time.perf_counter()
 
     def seconds(self) -> float:
@@ -270,7 +264,7 @@ class _Files:
         atomic_files.write_text(self._folder / "run.json", text)
 
 
-def _started(path: pathlib.Path) -> float:
+def _started(path: Place) -> float:
     try:
         return float(json.loads(path.read_text("utf-8"))["started"])
     except (KeyError, TypeError, ValueError) as error:

@@ -17,9 +17,9 @@ from kerasmgpu.errors import (
     InputError,
     checked_arguments,
     checked_number,
-    checked_path,
 )
 from kerasmgpu.job import workers
+from kerasmgpu.stores import StorePath, checked_place
 
 _FILES = ("throughput.jsonl", "history.jsonl")
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")
@@ -80,7 +80,7 @@ class ThroughputLogger(MeasuringCallback):
     benchmark's contender `kerasmgpu_logged`).
 
     Args:
-        path: String or path-like, file to append one line of JSON per epoch
+        path: String, path-like or URL, file to append one line of JSON per epoch
             to: the figures, the number of replicas, the names of their devices,
             the bytes that a step sums over them and the FLOPs of a step (`null`
             if no kerasmgpu strategy counts them). `None` for no file; with
@@ -101,9 +101,11 @@ class ThroughputLogger(MeasuringCallback):
     """
 
     @checked_arguments
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | StorePath | None = None
+    ) -> None:
         super().__init__()
-        self.path = None if path is None else checked_path(path, "path")
+        self.path = None if path is None else str(checked_place(path, "path"))
         self._lines: JsonLines | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

@@ -1,14 +1,15 @@
 """Shows, verifies and converts checkpoints, for `checkpoint_command`."""
 
 import json
-import pathlib
 from typing import Any
 
 from kerasmgpu.callbacks.checkpoints import converting, file_format
-from kerasmgpu.callbacks.checkpoints.folder import Folder
-from kerasmgpu.callbacks.checkpoints.stored import INDEX, Stored
+from kerasmgpu.callbacks.checkpoints.folder import is_whole
+from kerasmgpu.callbacks.checkpoints.store_folder import folder_at
+from kerasmgpu.callbacks.checkpoints.stored import Stored
 from kerasmgpu.commands import reports
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import Place, num_bytes, place
 
 _KINDS = {
     ".npz": "a checkpoint",
@@ -35,7 +36,7 @@ def show(path: str, as_json: bool = False) -> dict[str, Any]:
     """
     newest = _checkpoints(path)[-1]
     try:
-        with Stored(newest) as stored:
+        with Stored(newest, peek=True) as stored:
             report = _report(stored)
     except file_format.DamagedFileError as error:
         raise InputError(f"{newest} is damaged: {error}") from error
@@ -73,7 +74,7 @@ def _report(stored: Stored) -> dict[str, Any]:
         "step": progress["step"],
         "keras": manifest["keras"],
         "tensorflow": manifest["tensorflow"],
-        "bytes": {path.name: path.stat().st_size for path in stored.files},
+        "bytes": {path.name: num_bytes(path) for path in stored.files},
         "variables": [
             {
                 **{key: one[key] for key in ("path", "kind", "shape", "dtype")},
@@ -122,33 +123,33 @@ def convert(source: str, target: str, like: str | None = None) -> None:
     """
     path = _one(source)
     rest = None if like is None else _one(like)
-    new = pathlib.Path(target)
+    new = place(target)
     try:
         converting.convert(path, new, rest)
     except file_format.DamagedFileError as error:
         raise InputError(f"{path} is damaged: {error}") from error
     files = [file for file in (new, *new.glob("*")) if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
+    size = sum(num_bytes(file) for file in files)
     kind = "a sharded checkpoint" if new.is_dir() else _KINDS[new.suffix]
     reports.say(
         reports.console(), f"wrote {new}: {kind}, {size:,} bytes, of {path}"
     )
 
 
-def _one(path: str) -> pathlib.Path:
+def _one(path: str) -> Place:
     """Returns a file, a checkpoint, or the newest one of a run."""
-    place = pathlib.Path(path)
-    return place if place.is_file() else _checkpoints(path)[-1]
+    found = place(path)
+    return found if found.is_file() else _checkpoints(path)[-1]
 
 
-def _checkpoints(path: str) -> list[pathlib.Path]:
+def _checkpoints(path: str) -> list[Place]:
     """Returns the checkpoint at a path, or those of a run, oldest first."""
-    place = pathlib.Path(path)
-    if place.is_file() or (place / INDEX).is_file():
-        return [place]
-    if not place.exists():
+    where = place(path)
+    if where.is_file() or is_whole(where):
+        return [where]
+    if not where.exists():
         raise InputError(f"no such file or folder. Received: {path}")
-    found = Folder(place, keep=1).files()
+    found = folder_at(where, keep=1).files()
     if not found:
         raise InputError(
             "a checkpoint, or the directory of a run that has some, is "

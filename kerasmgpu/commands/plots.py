@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kerasmgpu.atomic_files import atomic_write
+from kerasmgpu.stores import StorePath
 
 _told = False
 
@@ -84,7 +85,7 @@ def count_axis(axes: Any, counts: Iterable[int], label: str) -> None:
     axes.set_xlabel(label)
 
 
-def save(figure: Any, path: str | os.PathLike[str]) -> None:
+def save(figure: Any, path: str | os.PathLike[str] | StorePath) -> None:
     """Writes or replaces a PNG file of a figure atomically."""
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150)

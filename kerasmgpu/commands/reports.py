@@ -9,7 +9,8 @@ from typing import TextIO
 from rich.console import Console
 
 from kerasmgpu.commands.fitted_table import FittedTable
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_path
+from kerasmgpu.stores import StorePath, place
 
 _COLUMNS_OF_A_FILE = 1000  # A program that reads it looks for whole lines.
 
@@ -20,7 +21,7 @@ def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     Raises:
         InputError: If it is a file or a folder that is not empty.
     """
-    folder = pathlib.Path(path)
+    folder = pathlib.Path(checked_path(path, "output_dir"))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
             "output_dir must be new or empty, so that nothing is "
@@ -30,11 +31,15 @@ def empty_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     return folder
 
 
-def require_file_in_folder(path: str | os.PathLike[str] | None) -> None:
+def require_file_in_folder(
+    path: str | os.PathLike[str] | StorePath | None,
+) -> None:
     """Raises `InputError` if `--output` is given and can't be a file."""
     if not path:
         return
-    file = pathlib.Path(path)
+    file = place(path)
+    if isinstance(file, StorePath):
+        return  # It has no folders, and says itself what it refuses.
     if not file.parent.is_dir() or file.is_dir():
         raise InputError(
             f"--output must be a file in a folder that exists. Received: {file}"
@@ -45,7 +50,7 @@ def require_folder(
     path: str | os.PathLike[str], flag: str = "--output_dir"
 ) -> None:
     """Raises `InputError` if a flag's value can't be a folder to write to."""
-    folder = pathlib.Path(path).absolute()
+    folder = pathlib.Path(checked_path(path, flag)).absolute()
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise InputError(

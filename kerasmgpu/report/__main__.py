@@ -3,7 +3,8 @@
     python -m kerasmgpu.report runs/1 runs/2 --output=report.html
 
 A run's folder is that of `kerasmgpu.callbacks.RunRecord`, of a recipe
-(`--output_dir`) or of `scaling_report`. The page needs no network and no other
+(`--output_dir`) or of `scaling_report`, or its URL, such as
+`s3://bucket/runs/1`. The page needs no network and no other
 file: settings, learning curves, speed, where the time goes, what replicas send,
 scaling, memory and devices. What no file tells is left out, and said.
 """
@@ -17,6 +18,7 @@ from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import reports
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.report import page, run_files
+from kerasmgpu.stores import Place, place
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -35,8 +37,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 def main(argv: list[str]) -> None:
     """Writes the page about the folders in `argv`, and prints its path."""
     runs = run_files.read(argv[1:])
-    folder = runs[0].folder if len(runs) == 1 else pathlib.Path()
-    path = pathlib.Path(flags.FLAGS.output or folder / "report.html")
+    folder: Place = runs[0].folder if len(runs) == 1 else pathlib.Path()
+    path = place(flags.FLAGS.output or folder / "report.html")
     reports.require_file_in_folder(path)
     write_text(path, page.render(runs, datetime.datetime.now()))
     print(path)

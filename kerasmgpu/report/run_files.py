@@ -4,11 +4,11 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import Place, StorePath, place
 
 Record = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Run:
     """What the files of one folder tell.
 
     Attributes:
-        folder: `pathlib.Path`.
+        folder: `pathlib.Path`, or a `stores.StorePath`.
         name: String by which the report calls it, unique in the report.
         facts: Dictionary of `run.json`, completed from `result.json`.
         flags: Dictionary of a recipe's flags.
@@ -49,7 +49,7 @@ class Run:
         problems: List of strings, what could not be read.
     """
 
-    folder: pathlib.Path
+    folder: Place
     name: str = ""
     facts: Record = dataclasses.field(default_factory=dict)
     flags: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -73,12 +73,13 @@ class Run:
         ]
 
 
-def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
+def read(folders: Sequence[str | os.PathLike[str] | StorePath]) -> list[Run]:
     """Reads runs in the order of their folders, and gives each a name.
 
     Args:
-        folders: Sequence of folders, each of a run, or of several: a folder of
-            folders, such as that of a scaling report, stands for its runs.
+        folders: Sequence of folders, or of their URLs, each of a run, or of
+            several: a folder of folders, such as that of a scaling report,
+            stands for its runs.
 
     Raises:
         InputError: If there is no folder, one has no run, or is given twice.
@@ -87,7 +88,7 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
         raise InputError(
             "give the folder of a run, such as runs/1, or several of them"
         )
-    paths = [path for one in folders for path in _runs_of(pathlib.Path(one))]
+    paths = [path for one in folders for path in _runs_of(place(one))]
     resolved = [path.resolve() for path in paths]
     for position, path in enumerate(resolved):
         if path in resolved[:position]:
@@ -110,11 +111,11 @@ def number(value: Any) -> float:
         return math.nan
 
 
-def _runs_of(folder: pathlib.Path) -> list[pathlib.Path]:
+def _runs_of(folder: Place) -> list[Place]:
     if any((folder / name).is_file() for name in _FILES):
         return [folder]
     # A recipe may train several times, as a scaling report does.
-    found = [
+    found: list[Any] = [
         f for f in folder.glob("*/") if any((f / n).is_file() for n in _FILES)
     ]
     if found:
@@ -126,7 +127,7 @@ def _runs_of(folder: pathlib.Path) -> list[pathlib.Path]:
     )
 
 
-def _names(paths: Sequence[pathlib.Path]) -> list[str]:
+def _names(paths: Sequence[Place]) -> list[str]:
     """The last parts of paths, as many as make each name unique."""
     names: list[str] = []
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
@@ -136,7 +137,7 @@ def _names(paths: Sequence[pathlib.Path]) -> list[str]:
     return names
 
 
-def _read_run(folder: pathlib.Path) -> Run:
+def _read_run(folder: Place) -> Run:
     run = Run(folder)
     facts = _read(run, "run.json", _object, {})
     result = _read(run, "result.json", _object, {})

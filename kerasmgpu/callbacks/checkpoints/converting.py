@@ -18,9 +18,10 @@ import numpy as np
 
 from kerasmgpu.atomic_files import atomic_write
 from kerasmgpu.callbacks.checkpoints import file_format
-from kerasmgpu.callbacks.checkpoints.folder import Folder
+from kerasmgpu.callbacks.checkpoints.store_folder import folder_at
 from kerasmgpu.callbacks.checkpoints.stored import Stored
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import Place, StorePath, opened
 
 _WEIGHTS = "model.weights.h5"
 """The weights in a `.keras` file, which is a zip archive."""
@@ -31,9 +32,7 @@ _OF_FILES = ("format", "version", "dtypes", "pieces", "sha256s")
 """Entries of a manifest that each file has anew."""
 
 
-def convert(
-    source: pathlib.Path, target: pathlib.Path, like: pathlib.Path | None
-) -> None:
+def convert(source: Place, target: Place, like: Place | None) -> None:
     """Converts a checkpoint, or a Keras file, by the endings of the names.
 
     Args:
@@ -58,7 +57,8 @@ def convert(
             f"the target's name must end in {', '.join(_SUFFIXES)}, or have no "
             f"suffix, for a folder. Received: {target}"
         )
-    if not target.absolute().parent.is_dir():
+    parent = target.absolute().parent
+    if not isinstance(parent, StorePath) and not parent.is_dir():
         raise InputError(
             f"the target must be in a folder that exists. Received: {target}"
         )
@@ -92,19 +92,19 @@ def convert(
                 _write_model(temporary, stored, like)
 
 
-def _is_of_keras(path: pathlib.Path) -> bool:
+def _is_of_keras(path: Place) -> bool:
     return path.name.endswith((".keras", ".weights.h5"))
 
 
 def _write(
-    target: pathlib.Path, stored: Stored, array: Callable[[int], np.ndarray]
+    target: Place, stored: Stored, array: Callable[[int], np.ndarray]
 ) -> None:
     """Writes a checkpoint whose variables `array` returns by index."""
     rest = {k: v for k, v in stored.manifest.items() if k not in _OF_FILES}
     indices = range(len(rest["variables"]))
     found = [stored.array(index) for index in indices]
     dtypes = [one.dtype.name for one in found]
-    folder = Folder(target.parent, keep=sys.maxsize)
+    folder = folder_at(target.parent, keep=sys.maxsize)
     arrays: Iterator[np.ndarray] = map(array, indices)
     if target.suffix == ".npz":
         dtypes += [one.dtype.name for one in stored.extra]
@@ -155,13 +155,12 @@ def _path(group: str) -> str:
     return f"{group}/vars" if group else "vars"
 
 
-def _write_model(
-    path: pathlib.Path, stored: Stored, like: pathlib.Path
-) -> None:
+def _write_model(path: pathlib.Path, stored: Stored, like: Place) -> None:
     """Writes a `.keras` file, with all but the weights of another one."""
     with (
         tempfile.TemporaryDirectory(dir=path.parent) as folder,
-        zipfile.ZipFile(like) as model,
+        opened(like) as file,
+        zipfile.ZipFile(file) as model,
         zipfile.ZipFile(path, "w") as new,
     ):
         for info in model.infolist():
@@ -173,15 +172,15 @@ def _write_model(
 
 
 @contextlib.contextmanager
-def _weights_of(path: pathlib.Path) -> Iterator[Any]:
+def _weights_of(path: Place) -> Iterator[Any]:
     """Context with the `h5py.File` of a `.keras` or `.weights.h5` file."""
     import h5py
 
     with contextlib.ExitStack() as stack:
-        file: Any = path
         try:
+            file = stack.enter_context(opened(path))
             if path.suffix == ".keras":
-                model = stack.enter_context(zipfile.ZipFile(path))
+                model = stack.enter_context(zipfile.ZipFile(file))
                 file = stack.enter_context(model.open(_WEIGHTS))
             weights = stack.enter_context(h5py.File(file, "r"))
         except FileNotFoundError:
@@ -193,7 +192,7 @@ def _weights_of(path: pathlib.Path) -> Iterator[Any]:
         yield weights
 
 
-def _require_same(stored: Stored, weights: Any, path: pathlib.Path) -> None:
+def _require_same(stored: Stored, weights: Any, path: Place) -> None:
     """Raises `InputError` if a file of weights is another model's.
 
     It may lack the optimizer, as that of a model that isn't compiled.

@@ -5,6 +5,8 @@ checkpoint-000004-000000000.npz           between epochs 3 and 4
 checkpoint-000004-000000000/              the same, sharded; see `stored.py`
 damaged-checkpoint-000004-000000010.npz   damaged, renamed
 .tmp-checkpoint-…                         being written, or deleted
+
+`store_folder.py` is the same in an object store.
 """
 
 import contextlib
@@ -21,9 +23,10 @@ import numpy as np
 from kerasmgpu.atomic_files import TEMPORARY, atomic_write
 from kerasmgpu.callbacks.checkpoints import file_format, stored
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import Place, peeked
 
-_DAMAGED = "damaged-"
-_NAME = re.compile(r"checkpoint-(\d+)-(\d+)(\.npz)?")
+DAMAGED = "damaged-"
+NAME = re.compile(r"checkpoint-(\d+)-(\d+)(\.npz)?")
 
 
 def file_name(epoch: int, step: int, is_sharded: bool = False) -> str:
@@ -41,6 +44,8 @@ class Folder:
     Args:
         path: String or path-like; `prepare` creates it if missing.
     """
+
+    path: Any  # A `pathlib.Path`; of a subclass, another `Place`.
 
     def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
         self.path = pathlib.Path(path)
@@ -66,15 +71,18 @@ class Folder:
                 f"{self.path} ({error.strerror}); choose one that you may write"
             ) from error
 
-    def files(self) -> list[pathlib.Path]:
+    def files(self) -> list[Any]:
         """Returns the checkpoints' paths, sorted by epoch and step."""
-        found = {}
-        for path in self.path.glob("checkpoint-*"):
-            match = _NAME.fullmatch(path.name)
-            if match and _is_of_checkpoint(path, path.name):
-                if path.is_file() or (path / stored.INDEX).is_file():
-                    found[path] = (int(match[1]), int(match[2]), path)
-        return sorted(found, key=found.__getitem__)
+        found = []
+        for name in self._names():
+            match = NAME.fullmatch(name)
+            if match and is_whole(self.path / name):
+                found.append((int(match[1]), int(match[2]), name))
+        return [self.path / name for _, _, name in sorted(found)]
+
+    def _names(self) -> Iterable[str]:
+        """Returns the names of what may be checkpoints."""
+        return [path.name for path in self.path.glob("checkpoint-*")]
 
     def before(self, name: str) -> str | None:
         """Returns the name of the checkpoint before one, or `None`."""
@@ -85,7 +93,7 @@ class Folder:
     def put_aside(self, names: Iterable[str]) -> None:
         """Renames damaged checkpoints, so that later runs skip them."""
         for name in names:
-            aside = self.path / f"{_DAMAGED}{name}"
+            aside = self.path / f"{DAMAGED}{name}"
             if aside.is_dir():
                 shutil.rmtree(aside)
             os.replace(self.path / name, aside)
@@ -126,8 +134,7 @@ class Folder:
             pieces: For each array, its variable's index, its first element
                 along each axis, and its shape.
         """
-        folder = self.path / f"{TEMPORARY}{name}"
-        folder.mkdir(exist_ok=True)
+        folder = self._unfinished(name)
         with _written(folder / stored.part_name(worker)) as file:
             file_format.write(file, {"pieces": pieces}, arrays, dtypes)
 
@@ -144,10 +151,10 @@ class Folder:
         Args:
             extra: List of the NumPy arrays that are no variables.
         """
-        folder = self.path / f"{TEMPORARY}{name}"
+        folder = self._unfinished(name)
         sha256s, pieces = [], []
         for worker in range(num_workers):
-            with open(folder / stored.part_name(worker), "rb") as part:
+            with peeked(folder / stored.part_name(worker)) as part:
                 reader = file_format.Reader(part)
             sha256s.append(reader.sha256)
             dtypes = reader.manifest["dtypes"]
@@ -157,11 +164,21 @@ class Folder:
         manifest = {**manifest, "sha256s": sha256s, "pieces": pieces}
         with _written(folder / stored.INDEX) as file:
             file_format.write(file, manifest, extra)
+        self._finish(folder, name)
+        self._delete_old(name, best)
+
+    def _unfinished(self, name: str) -> Any:
+        """Returns the folder for the parts of a checkpoint; creates it."""
+        folder = self.path / f"{TEMPORARY}{name}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _finish(self, folder: Any, name: str) -> None:
+        """Makes a folder with all parts and an index a checkpoint."""
         if (self.path / name).exists():  # Of a run that had come as far.
             self.put_aside([name])
         os.rename(folder, self.path / name)
         _sync(self.path)
-        self._delete_old(name, best)
 
     def _delete_old(self, name: str, best: str | None) -> None:
         """Deletes the oldest checkpoints beyond `keep`."""
@@ -170,9 +187,15 @@ class Folder:
                 _delete(path)
 
 
+def is_whole(path: Place) -> bool:
+    """Whether a checkpoint is complete, by its name: a file or an index."""
+    is_file = path.name.endswith(".npz")
+    return (path if is_file else path / stored.INDEX).is_file()
+
+
 def _is_of_checkpoint(path: pathlib.Path, name: str) -> bool:
     """Whether a path is a file, or a folder, with a checkpoint's name."""
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         return False
     return path.is_file() if name.endswith(".npz") else path.is_dir()
 
@@ -188,14 +211,15 @@ def _delete(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _written(path: pathlib.Path) -> Iterator[IO[bytes]]:
+def _written(path: Place) -> Iterator[IO[bytes]]:
     """Context with a file that is on disk, at `path`, when it ends."""
     with atomic_write(path) as temporary:
         with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-    _sync(path.parent)
+    if isinstance(path, pathlib.Path):
+        _sync(path.parent)
 
 
 def _sync(folder: pathlib.Path) -> None:

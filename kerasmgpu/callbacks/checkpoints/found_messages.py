@@ -1,15 +1,15 @@
 """What is said of the checkpoint that a `fit` has found."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kerasmgpu._keras import run_settings
 from kerasmgpu.callbacks.checkpoints.snapshot import Progress
+from kerasmgpu.stores import Place
 
 
 def finished(
-    path: pathlib.Path,
+    path: Place,
     progress: Progress,
     num_epochs: int,
     settings: Mapping[str, Any],
@@ -38,7 +38,7 @@ def finished(
 
 
 def resuming(
-    path: pathlib.Path,
+    path: Place,
     progress: Progress,
     num_epochs: int,
     settings: Mapping[str, Any],
@@ -51,7 +51,7 @@ def resuming(
 
 
 def not_finite(
-    path: pathlib.Path, variables: Sequence[str], before: str | None
+    path: Place, variables: Sequence[str], before: str | None
 ) -> str:
     """Says that a checkpoint has NaN or infinity in its weights.
 

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import io
 import json
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from kerasmgpu.callbacks.checkpoints.folder import Folder
 from kerasmgpu.callbacks.checkpoints.stored import Stored
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
+from kerasmgpu.stores import Place
 
 _WHOLE, _DAMAGED, _UNREADABLE = range(3)
 """States of a checkpoint, as a worker finds it."""
@@ -46,7 +46,7 @@ class Found:
     name: str
     manifest: dict[str, Any]
     extra: list[np.ndarray]
-    path: pathlib.Path | None = None
+    path: Place | None = None
 
     @property
     def progress(self) -> snapshot.Progress:
@@ -267,9 +267,7 @@ def _of_first(
     return result
 
 
-def _examined(
-    strategy: tf.distribute.Strategy, path: pathlib.Path
-) -> Found | None:
+def _examined(strategy: tf.distribute.Strategy, path: Place) -> Found | None:
     """Verifies a checkpoint; collective, each worker reads a share of it.
 
     Returns `None` if it is damaged.

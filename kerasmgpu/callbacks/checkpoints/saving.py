@@ -12,7 +12,8 @@ import dataclasses
 import math
 import pathlib
 import tempfile
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -28,6 +29,7 @@ from kerasmgpu.callbacks.checkpoints.snapshot import Snapshot
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
+from kerasmgpu.stores import Place, StorePath
 
 SHARDED_BYTES = 1 << 30
 """State from which on checkpoints are sharded by default, if that helps.
@@ -156,7 +158,7 @@ class Saver:
         return InputError(
             f"A checkpoint could not be written to {self._folder.path} "
             f"({reason}); earlier ones are intact. Free disk space or fix the "
-            "folder, then start the program again to resume"
+            "folder or store, then start the program again to resume"
         )
 
     def leave(self) -> None:
@@ -178,9 +180,7 @@ def _started(write: Callable[[], None]) -> Future[None]:
     return future
 
 
-def shall_shard(
-    model: keras.Model, sharded: bool | None, path: pathlib.Path
-) -> bool:
+def shall_shard(model: keras.Model, sharded: bool | None, path: Place) -> bool:
     """Whether each worker writes its part of a checkpoint; collective.
 
     Args:
@@ -217,6 +217,21 @@ def shall_shard(
     return False
 
 
+@contextlib.contextmanager
+def _probe(folder: Place) -> Iterator[Place]:
+    """Context with an empty file in a folder."""
+    if isinstance(folder, StorePath):
+        file = folder / f"{TEMPORARY}{uuid.uuid4().hex}"
+        file.write_bytes(b"")
+        try:
+            yield file
+        finally:
+            file.unlink()
+        return
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=TEMPORARY) as local:
+        yield pathlib.Path(local.name)
+
+
 def _needs_shards(model: keras.Model) -> bool:
     """Whether variables are divided between workers, and large."""
     listed, _ = training_state.variables(model)
@@ -229,15 +244,14 @@ def _needs_shards(model: keras.Model) -> bool:
     )
 
 
-def _without(strategy: tf.distribute.Strategy, path: pathlib.Path) -> list[int]:
+def _without(strategy: tf.distribute.Strategy, path: Place) -> list[int]:
     """Returns the workers that don't see the first one's files; collective."""
     if workers.count(strategy) == 1:
         return []
     with contextlib.ExitStack() as stack:
         name = b""
         if workers.is_first(strategy):
-            file = tempfile.NamedTemporaryFile(dir=path, prefix=TEMPORARY)
-            name = pathlib.Path(stack.enter_context(file).name).name.encode()
+            name = stack.enter_context(_probe(path)).name.encode()
         seen = path / workers.broadcast(strategy, name).decode()
         found = workers.gather(strategy, [seen.exists()])[:, 0]
     return [worker for worker, sees in enumerate(found) if not sees]

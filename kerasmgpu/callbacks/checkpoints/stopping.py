@@ -15,7 +15,6 @@ A program with a handler of its own for SIGINT keeps it.
 import contextlib
 import functools
 import os
-import pathlib
 import signal
 import sys
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from absl import logging
 from kerasmgpu import signals
 from kerasmgpu.job import membership, workers
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
+from kerasmgpu.stores import Place
 
 _NOTICE = (
     b"\nCheckpoint: interrupted: it saves after this step, then the run ends; "
@@ -66,7 +66,7 @@ class Stopping:
             self._forget()
         return number
 
-    def end(self, number: int, folder: pathlib.Path) -> NoReturn:
+    def end(self, number: int, folder: Place) -> NoReturn:
         """Ends the `fit`, whose state is in `folder`, for a signal.
 
         Raises:

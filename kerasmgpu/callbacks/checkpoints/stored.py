@@ -10,7 +10,6 @@ worker wrote. The index is written last: a folder without one is no checkpoint.
 
 import concurrent.futures
 import contextlib
-import pathlib
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kerasmgpu.callbacks.checkpoints import file_format
+from kerasmgpu.stores import Place, opened, peeked
 
 INDEX = "index.npz"
 
@@ -62,6 +62,12 @@ class Sliceable(Protocol):
 class Stored:
     """A checkpoint on disk; a context manager that closes its files.
 
+    Args:
+        path: Path of a file or a folder, or `StorePath` of one: its files are
+            copied to temporary ones when they are read.
+        peek: Boolean, whether only the manifest is asked for, for which no
+            file is copied. Defaults to `False`.
+
     Attributes:
         manifest: Dictionary; see `file_format`.
         extra: List of the NumPy arrays that are no variables.
@@ -72,9 +78,10 @@ class Stored:
         OSError: If it can't be read; in methods, too.
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
+    def __init__(self, path: Place, peek: bool = False) -> None:
+        self.path: Any = path
         self.is_sharded = path.is_dir()
+        self._opened = peeked if peek else opened
         self._open = contextlib.ExitStack()
         self._readers: dict[int, file_format.Reader] = {}
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS)
@@ -101,12 +108,12 @@ class Stored:
         self._open.close()
 
     @property
-    def files(self) -> list[pathlib.Path]:
+    def files(self) -> list[Any]:
         """The checkpoint's files, the index last."""
         if not self.is_sharded:
             return [self.path]
         parts = map(part_name, range(len(self.manifest["sha256s"])))
-        return [*map(self.path.joinpath, parts), self.path / INDEX]
+        return [self.path / name for name in (*parts, INDEX)]
 
     def verify(self, share: int = 0, num_shares: int = 1) -> None:
         """Verifies the checksums of all files, or of a share of them.
@@ -125,7 +132,7 @@ class Stored:
     def _verify_part(self, number: int) -> None:
         path = self.path / part_name(number)
         try:
-            with open(path, "rb") as file:
+            with opened(path) as file:
                 reader = file_format.Reader(file)
                 if reader.sha256 != self.manifest["sha256s"][number]:
                     raise file_format.DamagedFileError("another save wrote it")
@@ -161,8 +168,8 @@ class Stored:
             self._readers[piece.file] = self._reader_of(path)
         return self._readers[piece.file].placed(piece.array)
 
-    def _reader_of(self, path: pathlib.Path) -> file_format.Reader:
-        file = self._open.enter_context(open(path, "rb"))
+    def _reader_of(self, path: Place) -> file_format.Reader:
+        file = self._open.enter_context(self._opened(path))
         try:
             return file_format.Reader(file)
         except file_format.DamagedFileError:

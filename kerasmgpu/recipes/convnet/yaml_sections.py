@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import opened, place
 
 # Values of a file; aliases count once per use (limits alias bombs).
 _MOST_VALUES = 10_000
@@ -98,8 +99,8 @@ _Dumper.add_representer(Section, _Dumper.represent_dict)
 def load(path: Any) -> Section:
     """Reads a file as a `Section`."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        with opened(place(path)) as file:
+            text = file.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file: {error}") from error
     return parse(text, str(path))

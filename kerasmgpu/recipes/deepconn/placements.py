@@ -17,6 +17,7 @@ from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.deepconn import towers
 from kerasmgpu.recipes.shared import run_report, training_run
+from kerasmgpu.stores import place
 
 # Longest operations to print of each placement.
 _MOST_OPERATIONS = 5
@@ -85,7 +86,7 @@ def settings_of_each(settings: SimpleNamespace) -> list[SimpleNamespace]:
     for one, name in zip(each, towers.PLACEMENTS):
         one.placement = name
         if one.output_dir:
-            one.output_dir = str(pathlib.Path(one.output_dir, name))
+            one.output_dir = str(place(one.output_dir) / name)
     return each
 
 

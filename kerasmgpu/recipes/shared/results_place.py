@@ -1,10 +1,10 @@
 """The last lines of a recipe: where its results are, and what shows them."""
 
-import pathlib
 import shlex
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.report import run_files
+from kerasmgpu.stores import StorePath, place
 
 _NAMES = (
     "result.json",
@@ -25,7 +25,7 @@ def lines(output_dir: str | None) -> tuple[str, str]:
             "history, model and learning curve",
             "to show them then: kerasmgpu report FOLDER",
         )
-    folder = pathlib.Path(output_dir)
+    folder = place(output_dir)
     names = [name for name in _NAMES if (folder / name).exists()]
     commands = []
     quoted = shlex.quote(str(folder))
@@ -38,8 +38,7 @@ def lines(output_dir: str | None) -> tuple[str, str]:
             for name in names
             if name.endswith(".json")
         ]
-    logs = sorted({path.parent for path in folder.rglob("*.tfevents.*")})
-    if logs:
+    if not isinstance(folder, StorePath) and any(folder.rglob("*.tfevents.*")):
         commands.append(f"tensorboard --logdir={quoted}")
     return (
         f"results: {folder} ({', '.join(names) or 'nothing was trained'})",

@@ -33,6 +33,7 @@ from kerasmgpu.commands import plots
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import shared_flags
+from kerasmgpu.stores import Place, StorePath, place
 
 _LOCK = ".lock"
 # Folders of checkpoints, as versions before 0.2 wrote them.
@@ -65,12 +66,12 @@ class RunFolder:
         settings: SimpleNamespace,
         may_grow: tuple[str, ...] = ("epochs", "steps"),
     ) -> None:
-        self.path = None if path is None else pathlib.Path(path)
+        self.path = None if path is None else place(path)
         if self.path is None:
             return
-        self._folder = self.path
+        self._folder: Place = self.path
         self._require_writable()
-        if (self.path / _LOCK).exists():
+        if _is_locked(self.path):
             _lock(self.path)
         # Where a run is kept, and what is seen of it, don't change its results.
         self._lines = shared_flags.as_flags(settings)
@@ -129,6 +130,9 @@ class RunFolder:
 
     def _require_writable(self) -> None:
         try:
+            if isinstance(self._folder, StorePath):
+                self._folder.require_writable()
+                return
             self._folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=self._folder).close()
         except OSError as error:
@@ -196,8 +200,17 @@ _locks: dict[pathlib.Path, Any] = {}
 """Folders that this process has a run in, to their open lock files."""
 
 
-def _lock(folder: pathlib.Path) -> None:
-    """Keeps other processes out of a folder until this one ends."""
+def _is_locked(folder: Place) -> bool:
+    return isinstance(folder, pathlib.Path) and (folder / _LOCK).exists()
+
+
+def _lock(folder: Place) -> None:
+    """Keeps other processes out of a folder until this one ends.
+
+    A store has no locks: there, nobody is kept out.
+    """
+    if isinstance(folder, StorePath):
+        return
     folder = folder.resolve()
     if folder in _locks:
         return

@@ -17,11 +17,12 @@ from typing import Any
 from absl import flags
 
 from kerasmgpu.commands import command_line, flag_parsing
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_path
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import results_place
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
 from kerasmgpu.replica_arithmetic import SHARDS
+from kerasmgpu.stores import StorePath, place
 
 DefineFlags = Callable[[flags.FlagValues], None]
 Settings = dict[str, Any]
@@ -178,8 +179,8 @@ def define_output(flag_values: flags.FlagValues, longer: str) -> None:
     flag.string(
         "output_dir",
         None,
-        "Folder for flags, history, model, learning curve and result. Left "
-        "out: nothing is written.",
+        "Folder for flags, history, model, learning curve and result, or its "
+        "URL, such as s3://bucket/runs/1. Left out: nothing is written.",
     )
     flag.switch(
         "resume",
@@ -350,7 +351,7 @@ def settings(
             )
     for name in ("data_path", "test_path"):
         path = values.get(name)
-        if path is not None and not os.path.exists(path):
+        if path and not os.path.exists(checked_path(path, f"--{name}")):
             raise InputError(
                 f"--{name} must be a file or folder that exists. Received: {path}"
             )
@@ -367,6 +368,14 @@ def _check_folder(values: Settings) -> None:
                 f"--{name} needs the folder of the run. Received: no "
                 "--output_dir"
             )
+    folder = values["output_dir"]
+    if folder and isinstance(place(folder), StorePath):
+        for name in ("tensorboard", "profile"):
+            if values[name]:
+                raise InputError(
+                    f"--{name} needs a local --output_dir: its files are "
+                    f"appended to. Received: --output_dir={folder}"
+                )
 
 
 def _pair(texts: list[str] | None) -> tuple[int, int] | None:

@@ -14,7 +14,6 @@ return experiment.finish(model, "loss", "loss", figures)
 
 import dataclasses
 import math
-import pathlib
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +28,7 @@ from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import run_folder, run_report, training_plan
+from kerasmgpu.stores import place
 
 Record = dict[str, Any]
 
@@ -131,7 +131,7 @@ class TrainingRun:
         self.folder.start()
         if self._settings.output_dir is not None:
             self._checkpoint = kerasmgpu_callbacks.Checkpoint(
-                pathlib.Path(self._settings.output_dir, "checkpoints"),
+                place(self._settings.output_dir) / "checkpoints",
                 data_goes_on=data_goes_on,
             )
             per_epoch = self.plan.steps_per_epoch

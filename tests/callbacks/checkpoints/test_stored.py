@@ -169,9 +169,9 @@ def test_old_ones_are_deleted_but_the_best(tmp_path):
     ]
 
 
-def run_worker(path, worker, barrier, committed):
+def run_worker(path, worker, barrier, committed, make_folder):
     """One of three workers that save in a loop, in the same order as a job."""
-    folder = Folder(path, keep=2)
+    folder = make_folder(path, keep=2)
     for epoch in itertools.count(committed.value + 1):
         name = file_name(epoch, 0, is_sharded=True)
         write_part(folder, name, worker, [value * epoch for value in VALUES])
@@ -182,7 +182,7 @@ def run_worker(path, worker, barrier, committed):
         barrier.wait()
 
 
-def kill_in_saves(path, kills, seed=0):
+def kill_in_saves(path, kills, seed=0, make_folder=Folder):
     """Kills a worker at random moments; after each, the newest must be whole.
 
     Returns:
@@ -190,14 +190,15 @@ def kill_in_saves(path, kills, seed=0):
     """
     chance = random.Random(seed)
     context = multiprocessing.get_context("fork")
-    committed, folder = context.Value("i", 0), Folder(path, keep=2)
+    committed, folder = context.Value("i", 0), make_folder(path, keep=2)
     folder.prepare()
     half_written = 0
     for _ in range(kills):
         barrier = context.Barrier(3)
         processes = [
             context.Process(
-                target=run_worker, args=(path, worker, barrier, committed)
+                target=run_worker,
+                args=(path, worker, barrier, committed, make_folder),
             )
             for worker in range(3)
         ]
