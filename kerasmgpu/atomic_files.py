@@ -12,9 +12,9 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 
-from kerasmgpu import stores
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import StorePath
+from kerasmgpu.stores.places import place
+from kerasmgpu.stores.store_path import StorePath
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of files that are not complete yet."""
@@ -44,7 +44,7 @@ def atomic_write(
         temporary.write_text("{}")
     ```
     """
-    path = stores.place(path)
+    path = place(path)
     if isinstance(path, StorePath):
         with tempfile.TemporaryDirectory() as folder:
             temporary = pathlib.Path(folder, path.name)
@@ -70,7 +70,7 @@ def require_place(path: str | os.PathLike[str] | StorePath, name: str) -> None:
     Raises:
         InputError: If the folder can't be written, or `path` is a folder.
     """
-    path = stores.place(path)
+    path = place(path)
     folder, reason = path.parent, None
     try:
         if isinstance(folder, StorePath):
@@ -121,11 +121,11 @@ def discard_all(folder: str | os.PathLike[str], since: float) -> None:
         since: Time in seconds since the epoch at which the process started:
             older files are another process's, and stay.
     """
-    folder = stores.place(folder)
-    if isinstance(folder, StorePath):
+    where = place(folder)
+    if isinstance(where, StorePath):
         return  # A store has complete files only.
     names = f"{TEMPORARY}*"
-    for entry in [*folder.glob(names), *folder.glob(f"*/{names}")]:
+    for entry in [*where.glob(names), *where.glob(f"*/{names}")]:
         if entry.lstat().st_mtime < since:
             continue
         if entry.is_file():

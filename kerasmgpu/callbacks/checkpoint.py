@@ -36,7 +36,8 @@ from kerasmgpu.errors import (
     shown,
 )
 from kerasmgpu.job import workers
-from kerasmgpu.stores import StorePath, checked_place
+from kerasmgpu.stores.places import checked_place
+from kerasmgpu.stores.store_path import StorePath
 
 _STEPS_BETWEEN_AGREEMENTS = 10
 """Executions between two collectives in which workers agree whether to save."""

@@ -21,7 +21,8 @@ from kerasmgpu.errors import (
     shown,
 )
 from kerasmgpu.job.cluster import is_first_worker
-from kerasmgpu.stores import Place, StorePath, checked_place
+from kerasmgpu.stores.places import Place, checked_place
+from kerasmgpu.stores.store_path import StorePath
 
 Choice: TypeAlias = bool | Mapping[str, Any] | keras.callbacks.Callback
 """Whether to include a callback; or its arguments, or the callback itself."""

@@ -14,7 +14,8 @@ from kerasmgpu.callbacks.local_devices import local_devices
 from kerasmgpu.callbacks.throughput import hand_on
 from kerasmgpu.errors import InputError, checked_arguments
 from kerasmgpu.job import workers
-from kerasmgpu.stores import Place, StorePath, checked_place, place
+from kerasmgpu.stores.places import Place, checked_place, place
+from kerasmgpu.stores.store_path import StorePath
 
 
 class DeviceStats(keras.callbacks.Callback):

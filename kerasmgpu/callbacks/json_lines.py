@@ -12,7 +12,8 @@ from typing import IO, Any
 
 from kerasmgpu import atomic_files
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import StorePath, place
+from kerasmgpu.stores.places import place
+from kerasmgpu.stores.store_path import StorePath
 
 _syncs = futures.ThreadPoolExecutor(1, "kerasmgpu-fsync")
 """Calls fsync in a thread; the process waits for all files before it ends."""

@@ -25,7 +25,8 @@ from kerasmgpu.errors import InputError, checked_arguments
 from kerasmgpu.job import workers
 from kerasmgpu.partitioner.runtime import traffic
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
-from kerasmgpu.stores import Place, StorePath, checked_place, place
+from kerasmgpu.stores.places import Place, checked_place, place
+from kerasmgpu.stores.store_path import StorePath
 
 _BINS_PER_DECADE = 40
 

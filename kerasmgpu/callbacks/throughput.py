@@ -19,7 +19,8 @@ from kerasmgpu.errors import (
     checked_number,
 )
 from kerasmgpu.job import workers
-from kerasmgpu.stores import StorePath, checked_place
+from kerasmgpu.stores.places import checked_place
+from kerasmgpu.stores.store_path import StorePath
 
 _FILES = ("throughput.jsonl", "history.jsonl")
 _IN_THE_BAR = ("examples_per_second", "input_wait_share")

@@ -9,7 +9,7 @@ from kerasmgpu.callbacks.checkpoints.store_folder import folder_at
 from kerasmgpu.callbacks.checkpoints.stored import Stored
 from kerasmgpu.commands import reports
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import Place, num_bytes, place
+from kerasmgpu.stores.places import Place, num_bytes, place
 
 _KINDS = {
     ".npz": "a checkpoint",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kerasmgpu.atomic_files import atomic_write
-from kerasmgpu.stores import StorePath
+from kerasmgpu.stores.store_path import StorePath
 
 _told = False
 

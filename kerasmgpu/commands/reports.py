@@ -10,7 +10,8 @@ from rich.console import Console
 
 from kerasmgpu.commands.fitted_table import FittedTable
 from kerasmgpu.errors import InputError, checked_path
-from kerasmgpu.stores import StorePath, place
+from kerasmgpu.stores.places import place
+from kerasmgpu.stores.store_path import StorePath
 
 _COLUMNS_OF_A_FILE = 1000  # A program that reads it looks for whole lines.
 

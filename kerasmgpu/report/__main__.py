@@ -18,7 +18,7 @@ from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import reports
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.report import page, run_files
-from kerasmgpu.stores import Place, place
+from kerasmgpu.stores.places import Place, place
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import Place, StorePath, place
+from kerasmgpu.stores.places import Place, place
+from kerasmgpu.stores.store_path import StorePath
 
 Record = dict[str, Any]
 
@@ -115,16 +116,20 @@ def _runs_of(folder: Place) -> list[Place]:
     if any((folder / name).is_file() for name in _FILES):
         return [folder]
     # A recipe may train several times, as a scaling report does.
-    found: list[Any] = [
+    found: list[Place] = [
         f for f in folder.glob("*/") if any((f / n).is_file() for n in _FILES)
     ]
     if found:
-        return sorted(found, key=lambda path: (len(path.name), path.name))
+        return sorted(found, key=_by_name)
     raise InputError(
         f"no run in {folder}. Expected a folder with run.json or "
         "history.jsonl, which kerasmgpu.callbacks.RunRecord writes, or the "
         "--output_dir of a recipe or of scaling_report"
     )
+
+
+def _by_name(path: Place) -> tuple[int, str]:
+    return len(path.name), path.name
 
 
 def _names(paths: Sequence[Place]) -> list[str]:
@@ -170,8 +175,8 @@ def _read_run(folder: Place) -> Run:
     # Each worker writes its own: `devices.worker1.jsonl`.
     samples = [
         sample
-        for path in sorted(folder.glob("devices*.jsonl"))
-        for sample in _read(run, path.name, _lines(run), [])
+        for name in sorted(one.name for one in folder.glob("devices*.jsonl"))
+        for sample in _read(run, name, _lines(run), [])
     ]
     run.devices = sorted(
         (one for one in samples if math.isfinite(number(one.get("time")))),

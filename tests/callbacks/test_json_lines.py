@@ -8,8 +8,11 @@ import threading
 
 import pytest
 
+from kerasmgpu.callbacks import json_lines
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import store_path
+from kerasmgpu.stores.store_path import StorePath
 
 
 def read(path):
@@ -109,3 +112,53 @@ def test_a_kill_leaves_whole_lines(tmp_path):
     child.communicate()
     assert path.read_bytes().endswith(b"\n")
     assert {record["text"] for record in read(path)} == {"x" * 3000}
+
+
+@pytest.fixture
+def faults():
+    """A store's faults: none, unless they are set."""
+    pytest.importorskip("fsspec")
+    from tests import faulty_store
+
+    yield faulty_store.set_faults
+    faulty_store.set_faults()
+
+
+@pytest.fixture
+def folder(faults, tmp_path, monkeypatch):
+    monkeypatch.setattr(store_path, "_WAITS", (0.0, 0.0))
+    faults()
+    return StorePath(f"faulty://{tmp_path}/run")
+
+
+def test_lines_are_continued_in_a_store(folder):
+    path = folder / "lines.jsonl"
+    path.write_bytes(b'{"epoch": 0}\n{"epoch": 1, "sec')
+    lines = JsonLines(path)
+    lines.append({"epoch": 1})
+    assert path.read_text() == '{"epoch": 0}\n{"epoch": 1}\n'
+    lines.keep(lambda record: record["epoch"] < 1)
+    assert path.read_text() == '{"epoch": 0}\n'
+
+
+def test_samples_are_not_put_one_by_one(folder, faults, monkeypatch):
+    done = faults().done
+    now = [0.0]
+    monkeypatch.setattr(json_lines.time, "monotonic", lambda: now[0])
+    path = folder / "devices.jsonl"
+    lines = JsonLines(str(path))
+    counts = []
+    for now[0] in (0.0, 10.0, 31.0, 40.0):
+        lines.append({"time": now[0]}, sync=False)
+        counts.append(done.count("put_file") // 2)
+    assert counts == [0, 0, 1, 1]
+    lines.close()
+    assert len(path.read_text().splitlines()) == 4
+    lines.close()
+    assert done.count("put_file") == 4
+
+
+def test_a_file_in_a_store_that_can_not_be_written(folder, faults):
+    faults(always=("pipe_file",))
+    with pytest.raises(InputError, match="path must be a file.*503 Slow Down"):
+        JsonLines(str(folder / "lines.jsonl"))

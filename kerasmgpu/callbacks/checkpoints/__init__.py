@@ -4,6 +4,7 @@
     stored.py           reads a checkpoint, one file or sharded, by slices
     snapshot.py         takes and restores the content of a checkpoint
     folder.py           the files of a run: newest undamaged one, retention
+    store_folder.py     the same in an object store, where nothing is renamed
     plain_data.py       numbers, strings, arrays and containers as JSON
     callback_states.py  attributes of the other callbacks that training changed
     schedule.py         when to save

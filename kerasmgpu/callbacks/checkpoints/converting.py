@@ -21,7 +21,8 @@ from kerasmgpu.callbacks.checkpoints import file_format
 from kerasmgpu.callbacks.checkpoints.store_folder import folder_at
 from kerasmgpu.callbacks.checkpoints.stored import Stored
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import Place, StorePath, opened
+from kerasmgpu.stores.places import Place, opened
+from kerasmgpu.stores.store_path import StorePath
 
 _WEIGHTS = "model.weights.h5"
 """The weights in a `.keras` file, which is a zip archive."""

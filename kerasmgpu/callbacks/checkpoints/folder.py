@@ -23,7 +23,7 @@ import numpy as np
 from kerasmgpu.atomic_files import TEMPORARY, atomic_write
 from kerasmgpu.callbacks.checkpoints import file_format, stored
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import Place, peeked
+from kerasmgpu.stores.places import Place, peeked
 
 DAMAGED = "damaged-"
 NAME = re.compile(r"checkpoint-(\d+)-(\d+)(\.npz)?")

@@ -5,7 +5,7 @@ from typing import Any
 
 from kerasmgpu._keras import run_settings
 from kerasmgpu.callbacks.checkpoints.snapshot import Progress
-from kerasmgpu.stores import Place
+from kerasmgpu.stores.places import Place
 
 
 def finished(

@@ -26,7 +26,7 @@ from kerasmgpu.callbacks.checkpoints.folder import Folder
 from kerasmgpu.callbacks.checkpoints.stored import Stored
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
-from kerasmgpu.stores import Place
+from kerasmgpu.stores.places import Place
 
 _WHOLE, _DAMAGED, _UNREADABLE = range(3)
 """States of a checkpoint, as a worker finds it."""

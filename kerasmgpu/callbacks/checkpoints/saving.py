@@ -29,7 +29,8 @@ from kerasmgpu.callbacks.checkpoints.snapshot import Snapshot
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
-from kerasmgpu.stores import Place, StorePath
+from kerasmgpu.stores.places import Place
+from kerasmgpu.stores.store_path import StorePath
 
 SHARDED_BYTES = 1 << 30
 """State from which on checkpoints are sharded by default, if that helps.

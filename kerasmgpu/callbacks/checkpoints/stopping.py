@@ -27,7 +27,7 @@ from absl import logging
 from kerasmgpu import signals
 from kerasmgpu.job import membership, workers
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
-from kerasmgpu.stores import Place
+from kerasmgpu.stores.places import Place
 
 _NOTICE = (
     b"\nCheckpoint: interrupted: it saves after this step, then the run ends; "

@@ -21,7 +21,8 @@ from kerasmgpu.callbacks.checkpoints.folder import (
     is_whole,
 )
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import Place, StorePath
+from kerasmgpu.stores.places import Place
+from kerasmgpu.stores.store_path import StorePath
 
 COMMITTED = "committed.json"
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kerasmgpu.callbacks.checkpoints import file_format
-from kerasmgpu.stores import Place, opened, peeked
+from kerasmgpu.stores.places import Place, opened, peeked
 
 INDEX = "index.npz"
 

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores import opened, place
+from kerasmgpu.stores.places import opened, place
 
 # Values of a file; aliases count once per use (limits alias bombs).
 _MOST_VALUES = 10_000

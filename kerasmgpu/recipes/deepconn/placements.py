@@ -17,7 +17,7 @@ from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.deepconn import towers
 from kerasmgpu.recipes.shared import run_report, training_run
-from kerasmgpu.stores import place
+from kerasmgpu.stores.places import place
 
 # Longest operations to print of each placement.
 _MOST_OPERATIONS = 5

@@ -4,7 +4,8 @@ import shlex
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.report import run_files
-from kerasmgpu.stores import StorePath, place
+from kerasmgpu.stores.places import place
+from kerasmgpu.stores.store_path import StorePath
 
 _NAMES = (
     "result.json",

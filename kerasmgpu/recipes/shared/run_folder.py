@@ -33,7 +33,8 @@ from kerasmgpu.commands import plots
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import shared_flags
-from kerasmgpu.stores import Place, StorePath, place
+from kerasmgpu.stores.places import Place, place
+from kerasmgpu.stores.store_path import StorePath
 
 _LOCK = ".lock"
 # Folders of checkpoints, as versions before 0.2 wrote them.

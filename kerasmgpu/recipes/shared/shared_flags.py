@@ -22,7 +22,8 @@ from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import results_place
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
 from kerasmgpu.replica_arithmetic import SHARDS
-from kerasmgpu.stores import StorePath, place
+from kerasmgpu.stores.places import place
+from kerasmgpu.stores.store_path import StorePath
 
 DefineFlags = Callable[[flags.FlagValues], None]
 Settings = dict[str, Any]

@@ -28,7 +28,7 @@ from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import run_folder, run_report, training_plan
-from kerasmgpu.stores import place
+from kerasmgpu.stores.places import place
 
 Record = dict[str, Any]
 

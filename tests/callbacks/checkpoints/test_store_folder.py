@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu import stores
 from kerasmgpu.callbacks.checkpoints import restoring, stored
 from kerasmgpu.callbacks.checkpoints.folder import file_name
 from kerasmgpu.callbacks.checkpoints.store_folder import COMMITTED, StoreFolder
 from kerasmgpu.errors import InputError
+from kerasmgpu.stores import store_path
+from kerasmgpu.stores.store_path import StorePath
 from tests.callbacks.checkpoints import runs, test_stored
 from tests.callbacks.checkpoints.test_folder import fill, positions
 
@@ -21,9 +22,9 @@ faulty_store = pytest.importorskip("tests.faulty_store")
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder in a store without faults, which are set by a test."""
-    monkeypatch.setattr(stores, "_WAITS", (0.0,) * 5)
+    monkeypatch.setattr(store_path, "_WAITS", (0.0,) * 5)
     faulty_store.set_faults()
-    yield stores.StorePath(f"faulty://{tmp_path}/run")
+    yield StorePath(f"faulty://{tmp_path}/run")
     faulty_store.set_faults()
 
 
@@ -63,9 +64,7 @@ def test_faults_at_random_moments_lose_no_checkpoint(place, is_sharded, count):
             failing=0.05,
             slow=0.05,
             late=chance.choice([0, 0.05]),
-            kill_in=chance.randrange(90 if is_sharded else 40)
-            if number % 3 == 0
-            else None,
+            kill_in=chance.randrange(most) if number % 3 == 0 else None,
             chance=chance,
         )
         name = file_name(number, 0, is_sharded)
@@ -124,7 +123,7 @@ def test_a_file_that_is_not_of_the_listing_is_read_from_it(place):
 def test_a_put_that_fails_for_good_leaves_the_checkpoint_before(
     place, monkeypatch
 ):
-    monkeypatch.setattr(stores, "_WAITS", ())
+    monkeypatch.setattr(store_path, "_WAITS", ())
     runs.train(runs.build_eager(), runs.arrays(), str(place), epochs=1)
     faulty_store.set_faults(always=("put_file",))
     with pytest.raises(InputError) as error:
@@ -199,7 +198,7 @@ def test_parts_without_an_index_are_removed_and_nothing_else(place):
 
 
 def test_a_store_that_can_not_be_written(place, monkeypatch):
-    monkeypatch.setattr(stores, "_WAITS", ())
+    monkeypatch.setattr(store_path, "_WAITS", ())
     faulty_store.set_faults(always=("pipe_file",))
     with pytest.raises(InputError, match="can't be written.*503 Slow Down"):
         StoreFolder(place, keep=1).prepare()

@@ -1,12 +1,8 @@
-"""Files in object stores, such as `s3://bucket/runs/1`, by way of fsspec.
+"""`StorePath`: a file in an object store, with the methods of `pathlib.Path`.
 
-`StorePath` has the methods of `pathlib.Path` that the package uses, so that most
-code takes either: `place` returns the one that a path needs. A file is put whole
-from a local copy, and got whole into one: stores replace an object atomically,
-but neither append nor rename. Transient errors are tried again.
-
-fsspec and not `tf.io.gfile`: TensorFlow's wheel has no `s3://`, and
-`tensorflow-io`, which had it, is not built for current versions.
+A file is put whole from a local copy, and got whole into one: stores replace an
+object atomically, but neither append nor rename. Transient errors are tried
+again.
 """
 
 import contextlib
@@ -15,22 +11,18 @@ import fnmatch
 import io
 import os
 import pathlib
-import re
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import IO, Any, TypeAlias, TypeVar
+from typing import IO, Any, TypeVar
 
 from absl import logging
 
-from kerasmgpu.errors import InputError, shown
+from kerasmgpu.errors import InputError
 
 _Result = TypeVar("_Result")
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.")
-_ONE_SLASH = re.compile(r"(s3a?|gc?s|az|abfss?|hdfs):/(?!/)(.*)", re.DOTALL)
-"""A URL of which `pathlib.Path` has left one slash."""
 
 _PROBE = ".tmp-probe-"
 
@@ -225,7 +217,7 @@ class StorePath:
         return self._called(function)
 
     def _called(self, function: Callable[[Any, str], _Result]) -> _Result:
-        system, path = _system(self._url)
+        system, path = system_of(self._url)
         try:
             system.invalidate_cache()  # Other workers write, too.
             return function(system, path)
@@ -260,76 +252,7 @@ class _Ranges(io.RawIOBase):
         return len(data)
 
 
-Place: TypeAlias = pathlib.Path | StorePath
-"""A file or folder, local or in an object store."""
-
-
-def place(path: str | os.PathLike[str] | StorePath) -> Place:
-    """Returns a `pathlib.Path`, or a `StorePath` of a URL.
-
-    Raises:
-        InputError: If a slash of the URL is missing.
-
-    Example:
-
-    >>> place("runs/1"), place("s3://bucket/runs/1")
-    (PosixPath('runs/1'), StorePath('s3://bucket/runs/1'))
-    """
-    if isinstance(path, StorePath):
-        return path
-    text = os.fspath(path)
-    if text.startswith("file://"):
-        return pathlib.Path(text.removeprefix("file://"))
-    if _URL.match(text):
-        return StorePath(text)
-    if found := _ONE_SLASH.fullmatch(text):
-        url = f"{found[1]}://{found[2]}"
-        raise InputError(
-            f"a URL has two slashes, which pathlib.Path makes one of: pass the "
-            f"string {url!r}. Received: {text!r}"
-        )
-    return pathlib.Path(path)
-
-
-def checked_place(value: Any, name: str) -> Place:
-    """Returns the place of an argument.
-
-    Raises:
-        InputError: If it is neither a string nor path-like, or is empty; of a
-            URL, if no package for it is installed, or a slash is missing.
-    """
-    if isinstance(value, (str, os.PathLike, StorePath)) and str(value):
-        try:
-            found = place(value)
-            if isinstance(found, StorePath):
-                _system(str(found))
-            return found
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from error.__cause__
-    raise InputError(
-        f"{name} must be a path, such as 'runs/1', or a URL, such as "
-        f"'s3://bucket/runs/1'. Received: {name}={shown(value)}"
-    )
-
-
-def opened(path: Place) -> IO[bytes]:
-    """Opens a file for reading; of a store, a local copy, which has a number."""
-    return path.open() if isinstance(path, StorePath) else open(path, "rb")
-
-
-def peeked(path: Place) -> IO[bytes]:
-    """Opens a file of which little is read, such as its manifest."""
-    return path.peek() if isinstance(path, StorePath) else open(path, "rb")
-
-
-def num_bytes(path: Place) -> int:
-    """Returns a file's size."""
-    if isinstance(path, StorePath):
-        return path.num_bytes()
-    return path.stat().st_size
-
-
-def _system(url: str) -> tuple[Any, str]:
+def system_of(url: str) -> tuple[Any, str]:
     """Returns fsspec's file system for a URL, and the path there.
 
     Raises:

@@ -1,0 +1,81 @@
+"""Paths of users: local ones, and URLs of object stores."""
+
+import os
+import pathlib
+import re
+from typing import IO, Any, TypeAlias
+
+from kerasmgpu.errors import InputError, shown
+from kerasmgpu.stores.store_path import StorePath, system_of
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.")
+_ONE_SLASH = re.compile(r"(s3a?|gc?s|az|abfss?|hdfs):/(?!/)(.*)", re.DOTALL)
+"""A URL of which `pathlib.Path` has left one slash."""
+
+Place: TypeAlias = pathlib.Path | StorePath
+"""A file or folder, local or in an object store."""
+
+
+def place(path: str | os.PathLike[str] | StorePath) -> Place:
+    """Returns a `pathlib.Path`, or a `StorePath` of a URL.
+
+    Raises:
+        InputError: If a slash of the URL is missing.
+
+    Example:
+
+    >>> place("runs/1"), place("s3://bucket/runs/1")
+    (PosixPath('runs/1'), StorePath('s3://bucket/runs/1'))
+    """
+    if isinstance(path, StorePath):
+        return path
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        return pathlib.Path(text.removeprefix("file://"))
+    if _URL.match(text):
+        return StorePath(text)
+    if found := _ONE_SLASH.fullmatch(text):
+        url = f"{found[1]}://{found[2]}"
+        raise InputError(
+            f"a URL has two slashes, which pathlib.Path makes one of: pass the "
+            f"string {url!r}. Received: {text!r}"
+        )
+    return pathlib.Path(path)
+
+
+def checked_place(value: Any, name: str) -> Place:
+    """Returns the place of an argument.
+
+    Raises:
+        InputError: If it is neither a string nor path-like, or is empty; of a
+            URL, if no package for it is installed, or a slash is missing.
+    """
+    if isinstance(value, (str, os.PathLike, StorePath)) and str(value):
+        try:
+            found = place(value)
+            if isinstance(found, StorePath):
+                system_of(str(found))
+            return found
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error.__cause__
+    raise InputError(
+        f"{name} must be a path, such as 'runs/1', or a URL, such as "
+        f"'s3://bucket/runs/1'. Received: {name}={shown(value)}"
+    )
+
+
+def opened(path: Place) -> IO[bytes]:
+    """Opens a file for reading; of a store, a local copy, which has a number."""
+    return path.open() if isinstance(path, StorePath) else open(path, "rb")
+
+
+def peeked(path: Place) -> IO[bytes]:
+    """Opens a file of which little is read, such as its manifest."""
+    return path.peek() if isinstance(path, StorePath) else open(path, "rb")
+
+
+def num_bytes(path: Place) -> int:
+    """Returns a file's size."""
+    if isinstance(path, StorePath):
+        return path.num_bytes()
+    return path.stat().st_size
