@@ -6,6 +6,7 @@ import inspect
 import math
 import operator
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,6 +14,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 _LONGEST_VALUE = 200
+_URL = re.compile(r"[A-Za-z][\w+.-]+://|(s3a?|gc?s|az|abfss?|hdfs):/")
 
 
 class InputError(ValueError):
@@ -110,7 +112,7 @@ def checked_path(value: Any, name: str, of_tensorflow: bool = False) -> str:
     """
     if isinstance(value, (str, os.PathLike)):
         path = os.fspath(value)
-        if isinstance(path, str) and "://" in path and not of_tensorflow:
+        if isinstance(path, str) and _URL.match(path) and not of_tensorflow:
             raise InputError(
                 f"{name} takes a local path only. Received: {name}="
                 f"{shown(path)}; choose a local one, and copy from or to the "

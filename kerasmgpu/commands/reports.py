@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kerasmgpu.commands.fitted_table import FittedTable
 from kerasmgpu.errors import InputError, checked_path
-from kerasmgpu.stores.places import place
+from kerasmgpu.stores.places import checked_place
 from kerasmgpu.stores.store_path import StorePath
 
 _COLUMNS_OF_A_FILE = 1000  # A program that reads it looks for whole lines.
@@ -38,7 +38,7 @@ def require_file_in_folder(
     """Raises `InputError` if `--output` is given and can't be a file."""
     if not path:
         return
-    file = place(path)
+    file = checked_place(path, "--output")
     if isinstance(file, StorePath):
         return  # It has no folders, and says itself what it refuses.
     if not file.parent.is_dir() or file.is_dir():

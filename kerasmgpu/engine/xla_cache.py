@@ -25,7 +25,7 @@ from kerasmgpu.engine.private_names import tf_session
 from kerasmgpu.engine.xla_files import XlaFiles
 from kerasmgpu.engine.xla_process import XlaProcess
 from kerasmgpu.engine.xla_versions import digest, versions
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, checked_path
 
 Chosen = str | os.PathLike[str] | bool | None
 """A folder to keep programs in; `False` for none; `None` for the default."""
@@ -224,10 +224,8 @@ def checked(chosen: Any) -> Chosen:
     """
     if chosen is None or isinstance(chosen, bool):
         return chosen
-    if isinstance(chosen, (str, os.PathLike)):
-        path = os.fspath(chosen)
-        if isinstance(path, str) and path:
-            return path
+    if isinstance(chosen, (str, os.PathLike)) and str(chosen):
+        return checked_path(chosen, "xla_cache")
     raise InputError(
         "xla_cache must be the path of a folder, False for none, or None for "
         f"the default. Received: xla_cache={chosen!r}"
@@ -238,6 +236,7 @@ def folder_of(chosen: Chosen) -> pathlib.Path | None:
     """The folder that compiled programs are kept in, or `None`; see `expect`."""
     if chosen is None or chosen is True:
         chosen = os.environ.get(VARIABLE) or _default()
+        chosen = checked_path(chosen, VARIABLE)
     if chosen is False or chosen == "0":
         return None
     return pathlib.Path(chosen).expanduser().absolute()

@@ -8,7 +8,12 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.errors import (
+    InputError,
+    checked_integer,
+    checked_number,
+    checked_path,
+)
 from kerasmgpu.job import cluster, handshake, job_token, links, watch
 from kerasmgpu.job.addresses import Host, join_address, parse_hosts
 from kerasmgpu.launch import gpus
@@ -331,7 +336,7 @@ def _folder(
 ) -> pathlib.Path | None:
     if worker_log_dir is None:
         return None
-    folder = pathlib.Path(worker_log_dir)
+    folder = pathlib.Path(checked_path(worker_log_dir, "worker_log_dir"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:

@@ -12,6 +12,7 @@ from kerasmgpu.commands import child_processes, references, tracing_process
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan.mesh_time import MeshAxis
 from kerasmgpu.plan.step_time import Step
+from kerasmgpu.stores.places import place
 
 BYTES_PER_PARAMETER = 4
 """Gradients are float32 like the variables, also under mixed precision."""
@@ -45,7 +46,7 @@ def from_file(
         InputError: If the file can't be read, or has no run on one replica.
     """
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        text = place(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--from={path} can't be read: {error}") from None
     content = _content(path, text)

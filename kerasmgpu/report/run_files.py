@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores.places import Place, place
+from kerasmgpu.stores.places import Place, checked_place
 from kerasmgpu.stores.store_path import StorePath
 
 Record = dict[str, Any]
@@ -89,7 +89,11 @@ def read(folders: Sequence[str | os.PathLike[str] | StorePath]) -> list[Run]:
         raise InputError(
             "give the folder of a run, such as runs/1, or several of them"
         )
-    paths = [path for one in folders for path in _runs_of(place(one))]
+    paths = [
+        path
+        for one in folders
+        for path in _runs_of(checked_place(one, "report"))
+    ]
     resolved = [path.resolve() for path in paths]
     for position, path in enumerate(resolved):
         if path in resolved[:position]:

@@ -6,6 +6,8 @@ import pathlib
 import re
 from collections.abc import Callable
 
+from kerasmgpu.errors import checked_path
+
 VARIABLE = "KERASMGPU_DUMP"
 """Environment variable with the folder; see `docs/lowering.md`."""
 
@@ -25,7 +27,7 @@ class Dump:
             part = re.sub(r"\W+", "_", name)
             number, process = next(_numbers), os.getpid()
             folder = f"{part}_{number}_of_process_{process}"
-            self._folder = pathlib.Path(root) / folder
+            self._folder = pathlib.Path(checked_path(root, VARIABLE), folder)
             self._folder.mkdir(parents=True, exist_ok=True)
         self._passes = itertools.count()
 

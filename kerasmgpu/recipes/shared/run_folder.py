@@ -33,7 +33,7 @@ from kerasmgpu.commands import plots
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import shared_flags
-from kerasmgpu.stores.places import Place, place
+from kerasmgpu.stores.places import Place, checked_place
 from kerasmgpu.stores.store_path import StorePath
 
 _LOCK = ".lock"
@@ -67,7 +67,9 @@ class RunFolder:
         settings: SimpleNamespace,
         may_grow: tuple[str, ...] = ("epochs", "steps"),
     ) -> None:
-        self.path = None if path is None else place(path)
+        self.path = (
+            None if path is None else checked_place(path, "--output_dir")
+        )
         if self.path is None:
             return
         self._folder: Place = self.path

@@ -2,9 +2,7 @@
 
 import json
 import multiprocessing
-import os
 import random
-import signal
 import time
 
 import numpy as np
@@ -70,7 +68,7 @@ def test_100_checkpoints_with_faults_at_random_moments(place, proxy):
         if number % 3 == 0:
             time.sleep(chance.uniform(0.05, 0.8))
             killed += process.is_alive()
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
         process.join()
         found = newest(StoreFolder(place, keep=2))
         got = 0 if found is None else int(found.name.split("-")[1])
