@@ -60,6 +60,10 @@ EXTRAS = {
     "digits": ["scikit-learn>=1.3"],
     # Keras's callback of that name writes through it.
     "tensorboard": ["tensorboard>=2.18"],
+    # Checkpoints and records of runs in object stores: one interface to them
+    # all, and what it calls for s3:// and for gs://. Not in "all": s3fs pins
+    # botocore, which AWS's own tools need in other versions.
+    "stores": ["fsspec>=2024.2", "s3fs>=2024.2", "gcsfs>=2024.2"],
 }
 EXTRAS["all"] = [
     one
@@ -77,6 +81,8 @@ EXTRAS["test"] = [
     "matplotlib>=3.8",
     "scipy>=1.11",
     "setuptools>=77",
+    # The tests of object stores put a file system of their own behind it.
+    "fsspec>=2024.2",
     # The tests of GPUs' counters put recorded answers under it.
     "nvidia-ml-py>=12.0",
     *EXTRAS["recipes"],

@@ -481,6 +481,13 @@ FAULTS = {
         "if path.name != name:",
         "tests/callbacks",
     ),
+    "late_listings": Fault(
+        "checkpoints in a store are those that a listing has",
+        "callbacks/checkpoints/store_folder.py",
+        "return {*listed, *committed, *self._own}",
+        "return {*listed, *self._own}",
+        "tests/callbacks/checkpoints/test_store_folder.py",
+    ),
     "callback_states": Fault(
         "states of callbacks are not put back",
         "callbacks/checkpoints/callback_states.py",

@@ -1,5 +1,7 @@
 """Wrong arguments of the public functions and callbacks: one line each."""
 
+import pathlib
+
 import keras
 import numpy as np
 import pytest
@@ -51,6 +53,14 @@ OF_CALLS = {
     "recompute=True": lambda: MIRRORED(["CPU:0"], recompute=True),
     "min_shard_bytes='1MB'": lambda: MIRRORED(["CPU:0"], min_shard_bytes="1MB"),
     "Received: n_gpus=…": lambda: kerasmgpu.strategy(n_gpus=2),
+    "xla_cache takes a local path": lambda: MIRRORED(
+        ["CPU:0"], xla_cache="s3://b/x"
+    ),
+    "virtual_devices='2'": lambda: kerasmgpu.strategy(virtual_devices="2"),
+    "virtual_devices=0": lambda: kerasmgpu.strategy(virtual_devices=0),
+    "virtual_devices=1000000": lambda: kerasmgpu.strategy(
+        virtual_devices=1_000_000
+    ),
     "num_replicas='2'": lambda: kerasmgpu.strategy("2"),
     "mesh=4": lambda: kerasmgpu.strategy(mesh=4, layout="auto"),
     "cluster_resolver='a:1,b:1'": lambda: kerasmgpu.MultiWorkerMirroredStrategy(
@@ -69,6 +79,15 @@ OF_CALLS = {
     "folder=None": lambda: callbacks.RunRecord(None),
     "path=3.5": lambda: callbacks.ThroughputLogger(3.5),
     "directory=None": lambda: callbacks.Checkpoint(None),
+    "directory: s4:// ": lambda: callbacks.Checkpoint("s4://b/r"),
+    "directory: a URL has two slashes": lambda: callbacks.Checkpoint(
+        pathlib.Path("s3://b/r")
+    ),
+    "directory: a URL names a bucket": lambda: callbacks.Checkpoint("s3://"),
+    "folder: s4:// ": lambda: callbacks.RunRecord("s4://b/r"),
+    "run_dir: s4:// ": lambda: callbacks.default("s4://b/r"),
+    "path: s4:// ": lambda: callbacks.DeviceStats("s4://b/d.jsonl"),
+    "path takes a local path only": lambda: callbacks.HangWatch(path="gs://b"),
     "evry_steps=…; is every_steps meant?": lambda: callbacks.Checkpoint(
         "c", evry_steps=3
     ),
@@ -137,6 +156,7 @@ OF_FIT = {
     "path='a_folder' (Is a": lambda: callbacks.ThroughputLogger("a_folder"),
     "path='a_file/d.jsonl'": lambda: callbacks.DeviceStats("a_file/d.jsonl"),
     "path='a_file/h.txt'": lambda: callbacks.HangWatch(path="a_file/h.txt"),
+    "log_dir='s3://b/x' can't": lambda: callbacks.Monitors("s3://b/x"),
     "log_dir='a_file'": lambda: callbacks.Monitors("a_file"),
     "Received: a_file (File exists)": lambda: callbacks.Checkpoint("a_file"),
     "Received: a_file/c (Not": lambda: callbacks.Checkpoint("a_file/c"),

@@ -4,8 +4,10 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from concurrent import futures
 from typing import IO, Any
@@ -72,8 +74,9 @@ class JsonLines:
         """Returns the file, or a copy of the store's."""
         if not isinstance(self.path, StorePath):
             return self.path
-        self._folder = tempfile.TemporaryDirectory()  # Deleted with this.
-        file = pathlib.Path(self._folder.name, self.path.name)
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        file = pathlib.Path(folder, self.path.name)
         if self.path.is_file():
             file.write_bytes(self.path.read_bytes())
         return file

@@ -75,7 +75,8 @@ def make_logical_cpus(count: int) -> None:
     faster than on one device.
 
     Raises:
-        InputError: If TensorFlow has started with fewer.
+        InputError: If TensorFlow has started with fewer, or `count` is not an
+            integer from 1 to 256: each device starts threads.
 
     Example:
 
@@ -84,6 +85,7 @@ def make_logical_cpus(count: int) -> None:
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     ```
     """
+    count = checked_integer(count, "virtual_devices", 1, 256)
     xla_cache.prepare()
     (cpu,) = tf.config.list_physical_devices("CPU")
     wanted = [tf.config.LogicalDeviceConfiguration()] * count

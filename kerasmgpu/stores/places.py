@@ -8,7 +8,7 @@ from typing import IO, Any, TypeAlias
 from kerasmgpu.errors import InputError, shown
 from kerasmgpu.stores.store_path import StorePath, system_of
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(s3a?|gc?s|az|abfss?|hdfs):/(?!/)(.*)", re.DOTALL)
 """A URL of which `pathlib.Path` has left one slash."""
 
@@ -32,7 +32,12 @@ def place(path: str | os.PathLike[str] | StorePath) -> Place:
     text = os.fspath(path)
     if text.startswith("file://"):
         return pathlib.Path(text.removeprefix("file://"))
-    if _URL.match(text):
+    if found := _URL.fullmatch(text):
+        if not found[1].strip("/"):
+            raise InputError(
+                "a URL names a bucket and a path, such as s3://bucket/runs/1. "
+                f"Received: {text!r}"
+            )
         return StorePath(text)
     if found := _ONE_SLASH.fullmatch(text):
         url = f"{found[1]}://{found[2]}"

@@ -87,7 +87,8 @@ class StorePath:
 
     @property
     def parent(self) -> "StorePath":
-        return StorePath(self._url.rpartition("/")[0])
+        head = self._url.rpartition("/")[0]
+        return self if head.endswith(":/") else StorePath(head)
 
     def with_name(self, name: str) -> "StorePath":
         return self.parent / name
@@ -120,13 +121,13 @@ class StorePath:
         """Yields what is listed; nothing, if there is no such prefix."""
 
         def listed(system: Any, path: str) -> list[str]:
-            found = system.ls(path, detail=False)
-            return [one.rstrip("/").rpartition("/")[2] for one in found]
+            found = [one.rstrip("/") for one in system.ls(path, detail=False)]
+            # Some stores list an empty object for the prefix itself.
+            return [one for one in found if one != path.rstrip("/")]
 
         with contextlib.suppress(FileNotFoundError):
-            for name in sorted(set(self._tried(listed))):
-                if name and name != self.name:
-                    yield self / name
+            for one in sorted(set(self._tried(listed))):
+                yield self / one.rpartition("/")[2]
 
     def glob(self, pattern: str) -> Iterator["StorePath"]:
         """Yields what matches a pattern of one level; `"*/"` are folders."""

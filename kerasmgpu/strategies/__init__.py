@@ -371,7 +371,7 @@ def strategy(
         mesh = None
     _check_mesh(mesh, layout, memory, distribution, strict)
     if mesh is not None:
-        if virtual_devices:
+        if virtual_devices is not None:
             device_choice.make_logical_cpus(virtual_devices)
             virtual_devices = None
         given = layout if isinstance(layout, Mapping) else {}

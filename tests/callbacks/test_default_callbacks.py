@@ -192,3 +192,18 @@ def test_callbacks_made_in_the_call_of_fit(line, works, tmp_path):
     )
     assert ("trained" in done.stdout) == works
     assert ("in a line before the one that calls fit" in done.stderr) != works
+
+
+def test_in_a_store_what_needs_a_local_folder_is_left_out(tmp_path, capsys):
+    pytest.importorskip("tests.faulty_store")
+    url = f"faulty://{tmp_path}/run"
+    made = callbacks.default(url)
+    kinds = {type(one).__name__: one for one in made}
+    assert "Monitors" not in kinds and kinds["HangWatch"].path is None
+    assert kinds["DeviceStats"].path == f"{url}/devices.jsonl"
+    assert kinds["RunRecord"].folder == url
+    line = capsys.readouterr().out
+    assert f"kerasmgpu report {url}; a hang is printed only" in line
+    logs = {"log_dir": tmp_path / "logs"}
+    made = callbacks.default(url, monitors=logs)
+    assert "Monitors" in [type(one).__name__ for one in made]

@@ -196,14 +196,18 @@ def test_what_is_sent_along_each_axis_of_a_mesh(tmp_path):
     assert "batch=2, model=2" in found
 
 
-def test_a_run_that_goes_on_replaces_later_epochs(tmp_path):
-    model = build()
-    fit(model, tmp_path, epochs=3)
+@pytest.mark.parametrize("scheme", ["", "faulty://"])
+def test_a_run_that_goes_on_replaces_later_epochs(tmp_path, scheme):
+    """In a folder, or a store."""
+    if scheme:
+        pytest.importorskip("tests.faulty_store")
+    model, folder = build(), f"{scheme}{tmp_path}"
+    fit(model, folder, epochs=3)
     started = json.loads((tmp_path / "run.json").read_text())["started"]
     first = lines(tmp_path / "history.jsonl")[0]
     with open(tmp_path / "history.jsonl", "a") as file:
         file.write('{"epoch": 4, "lo')  # The kill.
-    fit(model, tmp_path, initial_epoch=1, epochs=4)
+    fit(model, folder, initial_epoch=1, epochs=4)
     records = lines(tmp_path / "history.jsonl")
     assert [record["epoch"] for record in records] == [1, 2, 3, 4]
     assert records[0] == first
@@ -211,7 +215,7 @@ def test_a_run_that_goes_on_replaces_later_epochs(tmp_path):
     facts = json.loads((tmp_path / "run.json").read_text())
     assert facts["started"] == started
     assert facts["epochs"] == 4
-    fit(model, tmp_path, epochs=1)
+    fit(model, folder, epochs=1)
     (record,) = lines(tmp_path / "history.jsonl")
     assert record["epoch"] == 1
     assert json.loads((tmp_path / "run.json").read_text())["started"] > started

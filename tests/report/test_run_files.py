@@ -143,3 +143,17 @@ def test_what_is_no_run_is_refused(tmp_path):
         InputError, match="given twice. Received: .*/run/../run"
     ):
         run_files.read([folder, folder / ".." / "run"])
+
+
+def test_a_folder_in_a_store_tells_the_same(tmp_path):
+    pytest.importorskip("tests.faulty_store")
+    local = samples.complete(tmp_path / "runs" / "1", replicas=2)
+    (expected,) = run_files.read([local])
+    for url in (f"faulty://{local}", f"faulty://{tmp_path}/runs"):
+        (run,) = run_files.read([url])
+        assert str(run.folder) == f"faulty://{local}"
+        assert vars(run) | {"folder": local} == vars(expected) | {
+            "name": run.name
+        }
+    with pytest.raises(InputError, match="no run in faulty://.*/nowhere"):
+        run_files.read([f"faulty://{tmp_path}/nowhere"])

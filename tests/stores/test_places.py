@@ -38,6 +38,13 @@ def test_a_slash_that_pathlib_has_taken_is_missed():
         places.place(pathlib.Path("s3://bucket/run"))
 
 
+@pytest.mark.parametrize("url", ["s3://", "gs:///"])
+def test_a_url_without_a_bucket(url):
+    with pytest.raises(InputError, match="names a bucket and a path"):
+        places.place(url)
+    assert places.place("s3://bucket").parent == StorePath("s3://bucket")
+
+
 def test_a_scheme_that_fsspec_does_not_know():
     with pytest.raises(InputError) as error:
         places.checked_place("s4://bucket/run", "directory")

@@ -167,3 +167,21 @@ def test_without_a_folder_nothing_is_kept():
     folder.start()
     folder.keep_flags()
     assert folder.path is None
+
+
+def test_a_folder_in_a_store(tmp_path):
+    pytest.importorskip("tests.faulty_store")
+    url = f"faulty://{tmp_path}/run"
+    folder = open_folder(url)
+    assert (tmp_path / "run" / "flags.txt").read_text() == "--epochs=3\n"
+    with folder.complete("model.keras") as temporary:
+        temporary.write_text("model")
+    folder.write_json("result.json", {"loss": 1})
+    again = open_folder(url, resume=True, epochs=4)
+    assert again.read_json("result.json") == {"loss": 1}
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == ["flags.txt", "model.keras", "result.json"]
+    with pytest.raises(InputError, match="not empty.*flags.txt"):
+        open_folder(url)
+    with pytest.raises(InputError, match="Received: --epochs=2"):
+        open_folder(url, resume=True, epochs=2)
