@@ -95,6 +95,8 @@ OF_CALLS = {
     "resume='no'": lambda: callbacks.Checkpoint("c", resume="no"),
     "keep='3'": lambda: callbacks.Checkpoint("c", keep="3"),
     "log_dir=3": lambda: callbacks.Monitors(3),
+    "logs=['loss']": lambda: callbacks.Progress(logs=["loss"]),
+    "Received: logs=3": lambda: callbacks.Progress(logs=3),
     "evry=…": lambda: callbacks.Progress(evry=3),
     "executions='x'": lambda: callbacks.ChooseXla("x"),
     "makes one. Received: 3": lambda: callbacks.OnFirstWorker(3),

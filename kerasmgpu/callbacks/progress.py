@@ -18,7 +18,7 @@ from kerasmgpu._keras import fit, xla_choice
 from kerasmgpu.callbacks import measurement
 from kerasmgpu.callbacks.measurement import MeasuringCallback
 from kerasmgpu.callbacks.throughput import rate_of_one_replica
-from kerasmgpu.errors import checked_arguments
+from kerasmgpu.errors import InputError, checked_arguments, shown
 from kerasmgpu.job import workers
 
 _REFRESHES_PER_SECOND = 2
@@ -89,6 +89,16 @@ class Progress(MeasuringCallback):
         self._one_replica = None
         if one_replica is not None:
             self._one_replica = rate_of_one_replica(one_replica)
+        if logs is not None and not (
+            isinstance(logs, Mapping)
+            and all(
+                isinstance(one, str) for pair in logs.items() for one in pair
+            )
+        ):
+            raise InputError(
+                "logs must be a dictionary from names of logs to labels, such as "
+                f"{{'val_loss': 'held-out loss'}}. Received: logs={shown(logs)}"
+            )
         self._labels = None if logs is None else dict(logs)
         self._live: Live | None = None
         self._waiting: str | None = None

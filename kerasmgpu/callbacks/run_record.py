@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pathlib
 import platform
 import time
 from collections.abc import Mapping
@@ -219,7 +220,7 @@ class _Files:
 
     def __init__(self, folder: Place) -> None:
         self._folder = folder
-        if folder.is_file():
+        if isinstance(folder, pathlib.Path) and folder.is_file():
             raise InputError(
                 "RunRecord writes into a folder. Received: "
                 f"folder={str(folder)!r}, which is a file"

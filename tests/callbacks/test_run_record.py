@@ -10,7 +10,9 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.callbacks import RunRecord, ThroughputLogger, run_record
+from kerasmgpu.errors import InputError
 from kerasmgpu.report import page, run_files
+from kerasmgpu.stores import store_path
 from tests.devices import device_names
 from tests.report.pages import parse
 
@@ -274,3 +276,15 @@ def test_bins_are_the_same_for_all_histograms():
     assert one["edges"][:2] == other["edges"]
     assert other["counts"] == [2]
     assert run_record.histogram(np.zeros(0)) == {"edges": [], "counts": []}
+
+
+def test_a_store_that_can_not_be_reached_is_one_line(tmp_path, monkeypatch):
+    faulty_store = pytest.importorskip("tests.faulty_store")
+    monkeypatch.setattr(store_path, "_WAITS", ())
+    model = build()
+    faulty_store.set_faults(always=("pipe_file", "info"))
+    try:
+        with pytest.raises(InputError, match="path='faulty://.*503 Slow Down"):
+            fit(model, f"faulty://{tmp_path}/run")
+    finally:
+        faulty_store.set_faults()
