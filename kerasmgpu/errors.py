@@ -230,6 +230,15 @@ def checked_choice(value: Any, name: str, choices: Sequence[str]) -> str:
     )
 
 
+def checked_boolean(value: Any, name: str) -> bool:
+    """Returns `value`; raises `InputError` if it is neither true nor false."""
+    if isinstance(value, bool):
+        return value
+    raise InputError(
+        f"{name} must be True or False. Received: {name}={shown(value)}"
+    )
+
+
 def checked_number(value: Any, name: str, zero_allowed: bool = False) -> float:
     """Returns `value` as a `float`.
 

@@ -122,6 +122,7 @@ OF_CALLS = {
     "args=3": lambda: kerasmgpu.notebook_launch(print, 3),
     "required argument: 'function'": lambda: kerasmgpu.notebook_launch(),
     "Received: replicas=…": lambda: kerasmgpu.verify("json:loads", replicas=2),
+    "float64='yes'": lambda: kerasmgpu.verify("json:loads", float64="yes"),
     "argument: 'batch_size_per_replica'": lambda: kerasmgpu.global_batch_size(),
     "learning_rate='0.1'": lambda: kerasmgpu.scale_learning_rate("0.1", 2),
     "is_first_worker takes no arguments": lambda: kerasmgpu.is_first_worker(3),

@@ -30,6 +30,7 @@ from kerasmgpu.callbacks.checkpoints.store_folder import folder_at
 from kerasmgpu.errors import (
     InputError,
     checked_arguments,
+    checked_boolean,
     checked_choice,
     checked_integer,
     checked_number,
@@ -142,11 +143,9 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             raise InputError(
                 f"sharded must be True, False or None. Received: {sharded!r}"
             )
-        for name, flag in (("resume", resume), ("asynchronous", asynchronous)):
-            if not isinstance(flag, bool):
-                raise InputError(
-                    f"{name} must be True or False. Received: {name}={flag!r}"
-                )
+        resume = checked_boolean(resume, "resume")
+        asynchronous = checked_boolean(asynchronous, "asynchronous")
+        data_goes_on = checked_boolean(data_goes_on, "data_goes_on")
         if best is not None and not isinstance(best, str):
             raise InputError(
                 "best must be the name of a log, such as 'val_loss'. Received: "

@@ -13,6 +13,7 @@ from kerasmgpu.commands import references, reports
 from kerasmgpu.errors import (
     InputError,
     checked_arguments,
+    checked_boolean,
     checked_counts,
     checked_integer,
     checked_number,
@@ -115,7 +116,7 @@ def verify(
     settings = {
         "steps": checked_integer(steps, "steps", minimum=1),
         "global_batch_size": global_batch_size,
-        "float64": bool(float64),
+        "float64": checked_boolean(float64, "float64"),
         "strategy": {
             "shard": checked_shard(shard),
             "min_shard_bytes": 0,
