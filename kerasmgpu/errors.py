@@ -108,7 +108,7 @@ def checked_path(value: Any, name: str, of_tensorflow: bool = False) -> str:
 
     Raises:
         InputError: If it is neither a string nor path-like, is empty, or is a
-            URL. `stores.checked_place` takes URLs.
+            URL. `stores.places.checked_place` takes URLs.
     """
     if isinstance(value, (str, os.PathLike)):
         path = os.fspath(value)

@@ -39,7 +39,7 @@ class Run:
     """What the files of one folder tell.
 
     Attributes:
-        folder: `pathlib.Path`, or a `stores.StorePath`.
+        folder: `pathlib.Path`, or a `stores.store_path.StorePath`.
         name: String by which the report calls it, unique in the report.
         facts: Dictionary of `run.json`, completed from `result.json`.
         flags: Dictionary of a recipe's flags.
