@@ -71,6 +71,13 @@ FAULTS = {
         "return self.times(share, each)",
         "tests/partitioner/test_host_sizes.py",
     ),
+    "assigns_at_once": Fault(
+        "assignments wait for no other replica",
+        "partitioner/lowering/update_together.py",
+        "if self._last:",
+        "if self._last and level:",
+        "tests/partitioner/passes/test_update_together.py",
+    ),
     "waiting_computes": Fault(
         "the compute time counts how long collectives run",
         "partitioner/lowering/compute_time.py",

@@ -85,6 +85,8 @@ ELSEWHERE = {
     "tables.py": {"GatherV2"},
     # What a tape records of a read outside of steps.
     "sharded_variable.py": {"IdentityN", "ReadVariableOp"},
+    # Operations, besides elementwise ones, that compute updates.
+    "update_together.py": {"Cast", "Identity", "Pack", "Unpack"},
     # Operations that hold the user's function, in an error's text.
     "error_places.py": {"PartitionedCall", "StatefulPartitionedCall"},
     # Patterns of nodes in front of an operation.

@@ -111,7 +111,8 @@ class Lowered:
             counted in an order that is the same on all workers.
         copied: Inputs of which each replica has a reference of its own.
         offloaded: Inputs that are handles of variables on the host.
-        assigns_last: Whether assignments of variables wait for everything else.
+        assigns_last: Whether all assignments of variables wait for everything
+            else, checks too, as the step may be run again.
         instructions: See `instructions.py`.
         levels: Maps each node to its level, the number of sums on the longest
             path to it. The level is infinite (the last one) if it isn't 0, and

@@ -31,6 +31,7 @@ Communication:
 Passes on written nodes:
   all_passes.py        the list of all passes
   turns.py             order of micro-batches and collectives
+  update_together.py   all replicas make a step's assignments, or none does
   cluster_for_xla.py   which nodes XLA compiles together
   once.py              which nodes run once for all replicas
   compilation.py       outlines them as functions

@@ -15,10 +15,10 @@ from kerasmgpu.partitioner.ir.printing import (
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.compilation import cluster_for_xla
 from kerasmgpu.partitioner.lowering.turns import (
-    assign_last,
     order_collectives,
     take_turns,
 )
+from kerasmgpu.partitioner.lowering.update_together import update_together
 from kerasmgpu.partitioner.passes.agree import agree
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums
@@ -145,9 +145,9 @@ PASSES: Sequence[OnProgram | OnNodes] = (
         _takes_turns,
     ),
     OnNodes(
-        assign_last,
-        "assignments wait for everything else, on all workers",
-        lambda program: program.assigns_last,
+        update_together,
+        "assignments wait for what can fail, on all replicas",
+        lambda program: program.mesh.total > 1 or program.assigns_last,
     ),
     OnNodes(
         cluster_for_xla,

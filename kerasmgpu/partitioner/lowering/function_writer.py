@@ -1,6 +1,6 @@
 """Writes a function of all replicas: its values, sizes and order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import tensorflow as tf
@@ -85,6 +85,7 @@ class Function(OperationWriter):
         line: The mesh axis of the line, and its number among all of the job;
             `(None, 0)` for the whole mesh.
         whole: The function that a line is a view of; else `None`.
+        starts: Names of the nodes that fire once the batch has arrived.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Function(OperationWriter):
         self.places: Sequence[int] | None = None
         self.line: tuple[int | None, int] = (None, 0)
         self.whole: Function | None = None
+        self.starts: list[str] = []
 
     def copy(
         self,
@@ -273,6 +275,18 @@ class Function(OperationWriter):
         self._done.setdefault(node, []).append(name)
         return name
 
+    def copies_of(self, names: Collection[str]) -> list[list[str]]:
+        """Groups nodes by the operation that they are copies of."""
+        left = dict.fromkeys(names)
+        groups = []
+        for done in self._done.values():
+            copies = [name for name in dict.fromkeys(done) if name in left]
+            if copies:
+                groups.append(copies)
+            for name in copies:
+                del left[name]
+        return groups + [[name] for name in left]
+
     def note_ran(self, instruction: Instruction, names: list[str]) -> None:
         """Records the names of the nodes that an instruction was written as."""
         self._ran[instruction] = names
@@ -347,15 +361,18 @@ class Function(OperationWriter):
 
         It also waits for the assertions that `require` has written by then.
         """
-        return self.keep(
-            ("started", place),
-            lambda: self.writer.barrier(
+
+        def write() -> str:
+            name = self.writer.barrier(
                 cast(Reference, self._batch),
                 self.device(HOST),
                 self.device(place),
                 self._required,
-            ),
-        )
+            )
+            self.starts.append(name)
+            return name
+
+        return self.keep(("started", place), write)
 
     def effects(self) -> list[str]:
         """Returns names of nodes with side effects, and of assertions."""

@@ -220,7 +220,8 @@ def _can_be_outlined(instruction: Instruction) -> bool:
     return (
         instruction.runs is Runs.ON_EACH
         and MUST_COMPILE not in node.definition.attr
-        and (not node.is_stateful or Trait.COPIED in node.traits)
+        # Assignments wait for the functions of all replicas.
+        and (not node.is_stateful or Trait.READ_ONLY in node.traits)
     )
 
 

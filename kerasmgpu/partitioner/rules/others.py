@@ -19,4 +19,11 @@ operation(
 
 operation("Switch", traits={Trait.OUTSIDE_XLA})
 
-operation("EagerPyFunc", "PrintV2", "PyFunc", traits={Trait.NO_RANDOM_STATE})
+operation("PrintV2", traits={Trait.NO_RANDOM_STATE})
+
+operation(
+    "EagerPyFunc",
+    "PyFunc",
+    "PyFuncStateless",
+    traits={Trait.NO_RANDOM_STATE, Trait.RUNS_PYTHON},
+)

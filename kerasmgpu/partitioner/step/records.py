@@ -28,6 +28,7 @@ class Trait(enum.Enum):
     KEEPS_NUMBERS = "returns row numbers of its input unchanged"
     READ_ONLY = "reads a variable, or its shape, without changing it"
     READS = "returns the value of a variable"
+    RUNS_PYTHON = "calls a Python function, which can raise"
     LOOP = "runs a body while its condition holds"
     MAKES_LIST = "creates a tensor list"
     MIRRORS = "needs more rows than it pads, even where it pads none"

@@ -1,0 +1,71 @@
+"""Assignments wait for all that can fail, on all replicas."""
+
+import pytest
+import tensorflow as tf
+
+from tests.partitioner.passes.conftest import lines
+
+
+def name(line):
+    return line.split(" = ")[0]
+
+
+def waits(text, barrier, *words):
+    """Whether each line with all words ends with a control input: a barrier's."""
+    found = lines(text, *words)
+    assert found
+    gates = {
+        name(gate)
+        for gate in lines(text, "go_on", f"after {name(barrier)}  on")
+    }
+    return all(any(f" {gate}  on" in line for gate in gates) for line in found)
+
+
+def barriers(text):
+    return [
+        line
+        for line in lines(text, "= NoOp(")
+        if line.startswith("all_computed")
+    ]
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_assignments_wait_for_everything_else(dumped, repeats):
+    total = tf.Variable([0.0, 0.0])
+
+    def step(x):
+        total.assign_add(tf.reduce_sum(x, 0))
+        return tf.cos(x)
+
+    text = dumped(step, [None, 2], repeats=repeats)["update_together"]
+    barrier, *_ = barriers(text)
+    for place in (0, 1):
+        assert lines(text, "computed", "= NoOp(", f"replica_{place}/Cos")
+    assert waits(text, barrier, "= Assign")
+
+
+def test_what_can_fail_waits_for_assignments_that_do_not_need_it(dumped):
+    steps, total = tf.Variable(0), tf.Variable([0.0, 0.0])
+
+    def step(x):
+        steps.assign_add(1)
+        checked = tf.debugging.check_numerics(tf.sin(x), "")
+        total.assign_add(tf.reduce_sum(checked, 0))
+
+    text = dumped(step, [None, 2])["update_together"]
+    _, counted, summed = barriers(text)
+    assert waits(text, counted, "StridedSlice(batch_0")
+    assert waits(text, summed, "AssignAddVariableOp_1 = Assign")
+
+
+def test_a_check_that_nothing_needs_comes_last(dumped):
+    total = tf.Variable([0.0, 0.0])
+
+    def step(x):
+        total.assign_add(tf.reduce_sum(x, 0))
+        tf.debugging.assert_less(x, 9.0)
+
+    text = dumped(step, [None, 2])["update_together"]
+    *_, last = barriers(text)
+    assert waits(text, last, "AssertGuard = If(")
+    assert not waits(text, last, "= Assign", "VariableOp(")
