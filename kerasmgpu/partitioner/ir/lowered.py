@@ -7,6 +7,7 @@ from typing import TypeAlias
 from kerasmgpu.partitioner.ir.instructions import (
     Communication,
     Instruction,
+    Operation,
     Runs,
     Value,
     value,
@@ -15,7 +16,7 @@ from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
-from kerasmgpu.partitioner.step.records import Trait
+from kerasmgpu.partitioner.step.records import CAN_FAIL, Trait
 
 Members: TypeAlias = tuple[str, int | None]
 """Members of collectives, `"replicas"` or `"hosts"`, and the mesh axis of their
@@ -111,8 +112,7 @@ class Lowered:
             counted in an order that is the same on all workers.
         copied: Inputs of which each replica has a reference of its own.
         offloaded: Inputs that are handles of variables on the host.
-        assigns_last: Whether all assignments of variables wait for everything
-            else, checks too, as the step may be run again.
+        assigns_last: Whether assignments of variables wait for everything else.
         instructions: See `instructions.py`.
         levels: Maps each node to its level, the number of sums on the longest
             path to it. The level is infinite (the last one) if it isn't 0, and
@@ -181,6 +181,14 @@ class Lowered:
         for instruction in self.instructions:
             for body in bodies_of(instruction):
                 yield from body.programs()
+
+    def fails_by_itself(self) -> bool:
+        """Whether an operation checks values, or runs a Python function."""
+        return any(
+            not CAN_FAIL.isdisjoint(one.node.traits)
+            for one in self.all_instructions()
+            if isinstance(one, (Operation, Region))
+        )
 
     def all_instructions(self) -> Iterator[Instruction]:
         """Yields its instructions, and those of its functions."""

@@ -15,6 +15,7 @@ from kerasmgpu.partitioner.ir.printing import (
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.compilation import cluster_for_xla
 from kerasmgpu.partitioner.lowering.turns import (
+    assign_last,
     order_collectives,
     take_turns,
 )
@@ -85,6 +86,14 @@ class OnNodes(NamedTuple):
     text: Callable[[Build], str] = lambda build: nodes_text(build.writer.nodes)
 
 
+def _updates_together(program: Lowered) -> bool:
+    return (
+        program.mesh.total > 1
+        and not program.assigns_last
+        and program.fails_by_itself()
+    )
+
+
 PASSES: Sequence[OnProgram | OnNodes] = (
     OnProgram(
         sum_in_first_group,
@@ -145,9 +154,14 @@ PASSES: Sequence[OnProgram | OnNodes] = (
         _takes_turns,
     ),
     OnNodes(
+        assign_last,
+        "assignments wait for everything else, on all workers",
+        lambda program: program.assigns_last,
+    ),
+    OnNodes(
         update_together,
-        "assignments wait for what can fail, on all replicas",
-        lambda program: program.mesh.total > 1 or program.assigns_last,
+        "assignments wait for what checks values, on all replicas",
+        _updates_together,
     ),
     OnNodes(
         cluster_for_xla,

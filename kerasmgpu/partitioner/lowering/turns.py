@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import last_collectives
 from kerasmgpu.partitioner.step.definitions import node_name
+from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.records import Trait, record
 
 if TYPE_CHECKING:
@@ -74,6 +75,37 @@ def take_turns(build: Build) -> None:
             nodes[barrier] = writer.node(barrier)
             earlier.add(barrier)
     writer.sort(build.twins)
+
+
+def assign_last(build: Build) -> None:
+    """Makes assignments wait for all other nodes, on all workers.
+
+    Nodes that need an assignment still run after it.
+    """
+    nodes = build.writer.needed_nodes(build.outputs)
+    assigning = {
+        name
+        for name, node in nodes.items()
+        if Trait.UPDATES in record(node.op).traits
+    }
+    after = set(assigning)  # Assignments, and nodes that need one.
+    ends: dict[str, None] = {}  # Others, which nothing so far needs.
+    for name, node in nodes.items():
+        needs = list(map(node_name, node.input))
+        if not after.isdisjoint(needs):
+            after.add(name)
+        if name not in after:
+            for source in needs:
+                ends.pop(source, None)
+            ends[name] = None
+    build.op("NoOp", [], HOST, "computed", list(ends))
+    # Workers agree after the collectives that `computed` waits for, and before
+    # those of values that are read after an assignment.
+    build.last_collective = {}
+    computed = build.replicas.agree_to_assign(build, build.writer.last)
+    for name in assigning:
+        nodes[name].input.append(f"^{computed}")
+    build.writer.sort(build.twins)
 
 
 def _order_products(

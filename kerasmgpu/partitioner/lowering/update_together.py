@@ -23,9 +23,7 @@ from tensorflow.core.framework import node_def_pb2
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.step.definitions import node_name
-from kerasmgpu.partitioner.step.records import Trait, record
-
-_FAILING = {Trait.CHECKS, Trait.RUNS_PYTHON}
+from kerasmgpu.partitioner.step.records import CAN_FAIL, Trait, record
 
 _FIRST_CHECK = 3
 """Lowest level of what can fail, behind assignments that need the batch only."""
@@ -36,9 +34,12 @@ and can't fail."""
 
 
 def update_together(build: Build) -> None:
-    """Writes the barriers between the levels of a function."""
+    """Writes the barriers between the levels of a function.
+
+    Not where nothing checks values or runs Python: steps of most models.
+    """
     step = _Step(build)
-    if not step.updates:
+    if not step.updates or not step.checks:
         return
     step.find_levels()
     barriers = _Barriers(build, step)
@@ -78,16 +79,12 @@ class _Step:
             for name, node in self.nodes.items()
             if self._has(node, _changes_variables)
         }
-        self.checks: set[str] = set()
-        self.takers: set[str] = set()
-        # With several attempts at a step, nothing may precede a failure.
-        if not build.program.assigns_last:
-            self.checks = {
-                name
-                for name, node in self.nodes.items()
-                if name not in self.updates and self._has(node, _can_fail)
-            }
-            self.takers = self._batch_takers(build)
+        self.checks = {
+            name
+            for name, node in self.nodes.items()
+            if name not in self.updates and self._has(node, _can_fail)
+        }
+        self.takers = self._batch_takers(build)
         self._copies = build.copies_of(self.updates | self.checks)
         self.level: dict[str, int] = {}
         self.own: dict[str, int] = {}
@@ -95,8 +92,7 @@ class _Step:
     def find_levels(self) -> None:
         """Sets `level` and `own`."""
         self._find_lowest({})
-        if self.checks:
-            self._find_lowest(self._latest())
+        self._find_lowest(self._latest())
 
     def _has(
         self,
@@ -203,11 +199,8 @@ class _Barriers:
         # What the barriers so far wait for, and the last one.
         self._done: set[str] = set()
         self._last: list[str] = []
-        # Workers agree where operations fail by themselves. Those of loops and
-        # branches don't: their collectives have an order already.
-        self._agrees = build.parent is None and (
-            build.program.assigns_last or bool(step.checks)
-        )
+        # Not in loops and branches: their collectives have an order already.
+        self._agrees = build.parent is None
 
     def write(self, level: int) -> None:
         """Writes the barrier in front of a level, if anything waits for it."""
@@ -294,7 +287,7 @@ def _changes_variables(node: node_def_pb2.NodeDef) -> bool:
 
 
 def _can_fail(node: node_def_pb2.NodeDef) -> bool:
-    return not _FAILING.isdisjoint(record(node.op).traits)
+    return not CAN_FAIL.isdisjoint(record(node.op).traits)
 
 
 def _late(build: Build, step: _Step) -> dict[str, int]:

@@ -105,8 +105,10 @@ class _Order:
     def __init__(self, program: Lowered) -> None:
         self._program = program
         self.stages: list[int] = []
+        # Where a step can fail, assignments wait for functions of all replicas.
+        only_reads = program.fails_by_itself()
         self.is_outlined = [
-            _can_be_outlined(one) for one in program.instructions
+            _can_be_outlined(one, only_reads) for one in program.instructions
         ]
         self.makers: dict[Value, int] = {}
         self.takers: dict[Value, list[int]] = collections.defaultdict(list)
@@ -211,17 +213,18 @@ class _Order:
         )
 
 
-def _can_be_outlined(instruction: Instruction) -> bool:
+def _can_be_outlined(instruction: Instruction, only_reads: bool) -> bool:
     if isinstance(instruction, _FREE):
         return True
     if not isinstance(instruction, Operation):
         return False
     node = instruction.node
+    state = Trait.READ_ONLY if only_reads else Trait.COPIED
     return (
         instruction.runs is Runs.ON_EACH
         and MUST_COMPILE not in node.definition.attr
         # Assignments wait for the functions of all replicas.
-        and (not node.is_stateful or Trait.READ_ONLY in node.traits)
+        and (not node.is_stateful or state in node.traits)
     )
 
 

@@ -1,8 +1,8 @@
 """Runs a step again, in smaller micro-batches, where it runs out of memory.
 
 A step that runs out of memory must have changed nothing. So its variables are
-assigned once everything else is computed (`lowering/update_together.py`), and a
-step with side effects that can't wait so long isn't run again.
+assigned once everything else is computed (`turns.assign_last`), and a step with
+side effects that can't wait so long isn't run again.
 """
 
 from collections.abc import Iterator, Sequence

@@ -49,6 +49,10 @@ class Trait(enum.Enum):
     XLA_BODIES = "is declared stateful because of its bodies"
 
 
+CAN_FAIL = frozenset({Trait.CHECKS, Trait.RUNS_PYTHON})
+"""Traits of operations that are there to fail, or whose failure is usual."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Record:
     """Rules and traits of a type of operation.

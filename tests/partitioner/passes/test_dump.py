@@ -22,7 +22,6 @@ def test_a_file_for_each_pass_in_order(dumped):
         "guard_empty_shares",
         "order_gathers",
         "localise_sizes",
-        "update_together",
         "cluster_for_xla",
         "write",
     ]

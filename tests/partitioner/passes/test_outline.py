@@ -58,7 +58,7 @@ def written(num_replicas=4):
 
 
 @pytest.mark.parametrize("onednn", [False, True])
-def test_each_replica_calls_its_pass_but_assigns_outside(monkeypatch, onednn):
+def test_each_replica_calls_its_pass_and_the_assignments(monkeypatch, onednn):
     monkeypatch.setattr(outlined, "is_rewritten_for_onednn", lambda: onednn)
     main, functions = written()
     assert main.count("Case") == 4 * len(functions)
@@ -68,9 +68,26 @@ def test_each_replica_calls_its_pass_but_assigns_outside(monkeypatch, onednn):
     # Slots are read once, by the update, and not by each replica.
     assert types.count("ReadVariableOp") == LAYERS
     assert main.count("ReadVariableOp") == LAYERS
-    # Assignments wait for the functions of all replicas.
-    assert not [type for type in types if "Assign" in type]
-    assert sum("Assign" in type for type in main) == 4 * 2 * LAYERS
+    assert types.count("AssignVariableOp") == 2 * LAYERS
+
+
+def test_a_step_with_checks_assigns_outside_of_functions():
+    strategy = kerasmgpu.MirroredStrategy(device_names(4))
+    with strategy.scope():
+        made = [variable.make() for variable in VARIABLES]
+
+    def step(x):
+        tf.debugging.assert_less(x, 1e6)
+        return training(*made, x)
+
+    program = strategy.partitioned(step, name="f").program(
+        (tf.TensorSpec([None, SIZE]),)
+    )
+    *others, main = program.written().library
+    inner = [node.op for body in others for node in body.node_def]
+    assert "MatMul" in inner and "AssignVariableOp" not in inner
+    outer = [node.op for node in main.node_def]
+    assert outer.count("AssignVariableOp") == 4 * 2 * LAYERS
 
 
 def test_three_replicas_call_nothing():

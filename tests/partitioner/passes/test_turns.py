@@ -1,4 +1,4 @@
-"""Passes on written nodes: collectives and turns in one order."""
+"""Passes on written nodes: collectives, turns and assignments in one order."""
 
 import tensorflow as tf
 
@@ -37,3 +37,19 @@ def test_the_second_turn_waits_for_the_end_of_the_first(dumped):
     before, behind = text["take_turns"].split(f"{end}\n")
     assert lines(before, "replica_0/Sin") and lines(behind, "replica_1/Sin")
     assert lines(behind, f" {name(end)}  on")
+
+
+def test_assignments_wait_for_everything_else(dumped):
+    total = tf.Variable([0.0, 0.0])
+
+    def step(x):
+        total.assign_add(tf.reduce_sum(x, 0))
+        return tf.cos(x)
+
+    text = dumped(step, [None, 2], repeats=True)["assign_last"]
+    (computed,) = lines(text, "computed = NoOp(")
+    assert "replica_0/Cos, replica_1/Cos" in computed
+    assigning = lines(text, "= Assign")
+    assert assigning
+    for line in assigning:
+        assert f" {name(computed)}  on" in line
