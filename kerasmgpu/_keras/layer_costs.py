@@ -111,7 +111,8 @@ def _path_of(
     """Returns the path of the layer whose value a node computes.
 
     A gradient may be summed behind operations of the optimizer, such as the
-    product with the learning rate: then it is that of the nearest layer. Of
+    product with the learning rate, or as a copy that waits for a check of
+    `NotFinite`: then it is that of the nearest layer. Of
     gradients that an `AddN` adds, those are sent that divided weights make.
     """
     nodes = [node]
@@ -122,7 +123,9 @@ def _path_of(
         inputs = [tensor.node for tensor in one.inputs]
         if one.type == "AddN":
             inputs.sort(key=lambda i: layer_of(i.name, layers) not in divided)
-        elif optimizers.isdisjoint({path, re.sub(r"_\d+$", "", path)}):
+        elif one.type != "Identity" and optimizers.isdisjoint(
+            {path, re.sub(r"_\d+$", "", path)}
+        ):
             continue
         nodes += [each for each in inputs if each not in nodes]
     return NO_LAYER

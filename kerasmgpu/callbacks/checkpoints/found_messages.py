@@ -24,12 +24,12 @@ def finished(
     if progress.stop_training:
         way = (
             f"was stopped by a callback after {done}, of epochs={num_epochs}. "
-            "To train, give Checkpoint another directory"
+            "To train, give Checkpoint, or default, another directory"
         )
     else:
         way = (
             f"has {done}, of epochs={num_epochs}. To train on, raise epochs; to "
-            "train anew, give Checkpoint another directory"
+            "train anew, give Checkpoint, or default, another directory"
         )
     return (
         "nothing is trained, fit returns the saved result: the finished run in "
@@ -62,7 +62,7 @@ def not_finite(
     which = variables[0]
     if len(variables) > 1:
         which = f"{len(variables)} variables, the first of which is {which}"
-    way = "give Checkpoint another directory to train anew"
+    way = "give Checkpoint, or default, another directory to train anew"
     if before is not None:
         way = f"delete it to resume from {before}, or {way}"
     return (

@@ -13,6 +13,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     value,
 )
 from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
@@ -183,9 +184,13 @@ class Lowered:
                 yield from body.programs()
 
     def fails_by_itself(self) -> bool:
-        """Whether an operation checks values, or runs a Python function."""
+        """Whether an operation checks values, or runs a Python function.
+
+        Not the checks of `NotFinite`: updates need their results already.
+        """
         return any(
             not CAN_FAIL.isdisjoint(one.node.traits)
+            and one.node.attr("message") != CHECK_OF_PARTS
             for one in self.all_instructions()
             if isinstance(one, (Operation, Region))
         )

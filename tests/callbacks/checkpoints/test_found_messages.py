@@ -21,15 +21,15 @@ def test_a_finished_run_says_what_to_do():
     assert found_messages.finished(path, saved, 3, now) == (
         "nothing is trained, fit returns the saved result: the finished run in "
         "run/a.npz has 3 epochs, of epochs=3. To train on, raise epochs; to "
-        "train anew, give Checkpoint another directory. Settings differ from "
-        "the saved run's: learning_rate=0.1 (saved: 0.01); the saved learning "
-        "rate is restored."
+        "train anew, give Checkpoint, or default, another directory. Settings "
+        "differ from the saved run's: learning_rate=0.1 (saved: 0.01); the "
+        "saved learning rate is restored."
     )
     former = progress(epoch=1, stop_training=True)  # Without settings.
     assert found_messages.finished(path, former, 9, now) == (
         "nothing is trained, fit returns the saved result: the finished run in "
         "run/a.npz was stopped by a callback after 1 epoch, of epochs=9. To "
-        "train, give Checkpoint another directory."
+        "train, give Checkpoint, or default, another directory."
     )
 
 

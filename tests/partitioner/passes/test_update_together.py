@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
 from tests.partitioner.passes.conftest import lines
 
 
@@ -32,6 +33,16 @@ def test_a_step_that_checks_nothing_has_no_barriers(dumped):
     total = tf.Variable([0.0, 0.0])
     dumps = dumped(lambda x: total.assign_add(tf.reduce_sum(x, 0)), [None, 2])
     assert "update_together" not in dumps
+
+
+def test_the_checks_of_not_finite_need_no_barriers(dumped):
+    total = tf.Variable([0.0, 0.0])
+
+    def step(x):
+        checked = tf.debugging.check_numerics(x, CHECK_OF_PARTS)
+        total.assign_add(tf.reduce_sum(checked, 0))
+
+    assert "update_together" not in dumped(step, [None, 2])
 
 
 def test_assignments_wait_for_everything_else(dumped):
