@@ -1,14 +1,14 @@
 """Guards the speed of steps: holds them against ratios that were stored.
 
-    python -m benchmarks.guard           # exit status 1 if a step became slower
-    python -m benchmarks.guard --store   # behind a change that says why it may
+    python -m benchmarks.guard --store --folder=ratios   # before a change
+    python -m benchmarks.guard --folder=ratios           # status 1 if slower
 
 Plain Keras on one device is the yardstick: what a step and the first step take
 of CPU time, and the peak memory, are multiples of its own, on the same machine
 and in the same round. What is more than `--limit` above its stored ratio is
 measured twice more; the median of the three counts. Kernels differ between CPUs
-(oneDNN's are used on some), so ratios of another machine are a hint only: it is
-said, and `--store --folder=FOLDER` keeps this machine's own.
+(oneDNN's are used on some), so ratios of another machine are a hint only: that is
+said.
 """
 
 import json
@@ -44,7 +44,7 @@ def guard(
     steps: int = 10,
     limit: float = 0.15,
     store: bool = False,
-    folder: str = str(pathlib.Path(__file__).parent / "results"),
+    folder: str = "guard",
 ):
     """Measures ratios, and compares them with those that are stored.
 
@@ -56,7 +56,7 @@ def guard(
         steps: Integer, steps per epoch; see `benchmarks.runs.run`.
         limit: Float, by how much of it a ratio may be above the stored one.
         store: Boolean, store the ratios instead of comparing them.
-        folder: String, where `guard.json` is.
+        folder: String, where `guard.json` is; made by `store`.
 
     Returns:
         List of dictionaries: `name`, `figure`, `ratio`, `stored` (or `None`)
@@ -86,6 +86,7 @@ def guard(
     found = measured(workloads, contenders, replica_counts, rounds)
     if store:
         known = _read(path)["ratios"] if path.exists() else {}
+        path.parent.mkdir(parents=True, exist_ok=True)
         medians = {
             name: {kind: statistics.median(each) for kind, each in one.items()}
             for name, one in found.items()

@@ -14,7 +14,6 @@ from kerasmgpu import callbacks
         ("kerasmgpu_auto", 0),
         ("kerasmgpu_logged", 2),
         ("kerasmgpu_watched", 2),
-        ("kerasmgpu_weights", 2),
     ],
 )
 def test_the_logger_looks_on_where_it_is_asked_for(
