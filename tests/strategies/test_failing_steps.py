@@ -183,25 +183,33 @@ def alone():
     return run
 
 
-def check(alone, name, strategies):
-    expected, first = alone(name), None
+def check(expected, name, strategies):
+    """Each run ends alike, and as `expected`, if that is given."""
+    first = None
     for strategy in strategies:
         state = fitted(PROGRAMS[name], strategy)
         first = state if first is None else first
-        for one, same, own in zip(expected, first, state, strict=True):
+        for same, own in zip(first, state, strict=True):
             np.testing.assert_array_equal(own, same)
+        for one, own in zip(expected or state, state, strict=True):
             np.testing.assert_allclose(own, one, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_three_replicas_are_as_one_device(alone, name):
     three = kerasmgpu.MirroredStrategy(device_names(3))
-    check(alone, name, [three] * RUNS)
+    check(alone(name), name, [three] * RUNS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", ["assertion aside", "check_numerics"])
-def test_divided_state_is_as_on_one_device(alone, name, setting):
+def test_divided_state_is_as_on_one_device(alone, setting):
     strategy = SETTINGS[setting]()
-    check(alone, name, [strategy] * 3)
+    check(alone("assertion aside"), "assertion aside", [strategy] * 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_divided_state_ends_alike_each_time(setting):
+    """Moving averages before the check are assigned, or aren't, by the setting."""
+    check(None, "check_numerics", [SETTINGS[setting]()] * 3)
