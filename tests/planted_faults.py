@@ -74,8 +74,8 @@ FAULTS = {
     "assigns_at_once": Fault(
         "assignments wait for no other replica",
         "partitioner/lowering/update_together.py",
-        "if self._last:",
-        "if self._last and level:",
+        "waiting = {n for n in step.updates if step.level[n] == level}",
+        "waiting = set()",
         "tests/partitioner/passes/test_update_together.py",
     ),
     "waiting_computes": Fault(
