@@ -14,7 +14,12 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 _LONGEST_VALUE = 200
-_URL = re.compile(r"[A-Za-z][\w+.-]+://|(s3a?|gc?s|az|abfss?|hdfs):/")
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://(.*)", re.DOTALL)
+URL_WITH_ONE_SLASH = re.compile(
+    r"(s3a?|gc?s|az|abfss?|hdfs):/(?!/)(.*)", re.DOTALL
+)
+"""A URL of an object store, of which `pathlib.Path` has left one slash."""
 
 
 class InputError(ValueError):
@@ -112,7 +117,10 @@ def checked_path(value: Any, name: str, of_tensorflow: bool = False) -> str:
     """
     if isinstance(value, (str, os.PathLike)):
         path = os.fspath(value)
-        if isinstance(path, str) and _URL.match(path) and not of_tensorflow:
+        is_url = isinstance(path, str) and (
+            URL.match(path) or URL_WITH_ONE_SLASH.match(path)
+        )
+        if is_url and not of_tensorflow:
             raise InputError(
                 f"{name} takes a local path only. Received: {name}="
                 f"{shown(path)}; choose a local one, and copy from or to the "

@@ -2,15 +2,10 @@
 
 import os
 import pathlib
-import re
 from typing import IO, Any, TypeAlias
 
-from kerasmgpu.errors import InputError, shown
+from kerasmgpu.errors import URL, URL_WITH_ONE_SLASH, InputError, shown
 from kerasmgpu.stores.store_path import StorePath, system_of
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://(.*)", re.DOTALL)
-_ONE_SLASH = re.compile(r"(s3a?|gc?s|az|abfss?|hdfs):/(?!/)(.*)", re.DOTALL)
-"""A URL of which `pathlib.Path` has left one slash."""
 
 Place: TypeAlias = pathlib.Path | StorePath
 """A file or folder, local or in an object store."""
@@ -32,14 +27,14 @@ def place(path: str | os.PathLike[str] | StorePath) -> Place:
     text = os.fspath(path)
     if text.startswith("file://"):
         return pathlib.Path(text.removeprefix("file://"))
-    if found := _URL.fullmatch(text):
+    if found := URL.fullmatch(text):
         if not found[1].strip("/"):
             raise InputError(
                 "a URL names a bucket and a path, such as s3://bucket/runs/1. "
                 f"Received: {text!r}"
             )
         return StorePath(text)
-    if found := _ONE_SLASH.fullmatch(text):
+    if found := URL_WITH_ONE_SLASH.fullmatch(text):
         url = f"{found[1]}://{found[2]}"
         raise InputError(
             f"a URL has two slashes, which pathlib.Path makes one of: pass the "

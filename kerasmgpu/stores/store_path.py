@@ -188,11 +188,20 @@ class StorePath:
         for path in self.iterdir():
             path.unlink()
 
+    @contextlib.contextmanager
+    def probe(self) -> Iterator["StorePath"]:
+        """Context with an empty file in this folder; raises `OSError`."""
+        file = self / f"{_PROBE}{uuid.uuid4().hex}"
+        file.write_bytes(b"")
+        try:
+            yield file
+        finally:
+            file.unlink()
+
     def require_writable(self) -> None:
         """Writes and deletes a file in this folder; raises `OSError`."""
-        probe = self / f"{_PROBE}{uuid.uuid4().hex}"
-        probe.write_bytes(b"")
-        probe.unlink()
+        with self.probe():
+            pass
 
     def _info(self) -> dict[str, Any] | None:
         try:

@@ -24,6 +24,9 @@ pytestmark = pytest.mark.skipif(
 
 PROGRAM = str(pathlib.Path(__file__).with_name("started_program.py"))
 
+TRAINING = {"SECONDS_OF_TRAINING": "9"}
+"""So long a job has its port: longer than the other one takes to start."""
+
 LAUNCHER = """
 import json, subprocess, sys
 started = [subprocess.Popen(c, env=e) for c, e in json.loads(sys.argv[1])]
@@ -70,7 +73,7 @@ def open_mpi(rank, port):
 def started(command, environ, **settings):
     return subprocess.Popen(
         command,
-        env={**os.environ, "SECONDS_OF_TRAINING": "9", **environ},
+        env={**os.environ, **TRAINING, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -98,7 +101,7 @@ def two_jobs(folder, variables, how, seed=1):
             name = "x" if how == "variable" else job
             pause = f"{2 * draws.random():.1f}"
             command = [sys.executable, PROGRAM, str(folder), name, pause]
-            environ = variables(rank, port) | {"SEED": job}
+            environ = variables(rank, port) | {"SEED": job, **TRAINING}
             if how in ("inside", "inside, one parent"):
                 command.append(environ.pop("RANK"))
             commands[job, rank] = command, environ

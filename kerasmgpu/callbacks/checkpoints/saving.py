@@ -12,7 +12,6 @@ import dataclasses
 import math
 import pathlib
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -222,12 +221,8 @@ def shall_shard(model: keras.Model, sharded: bool | None, path: Place) -> bool:
 def _probe(folder: Place) -> Iterator[Place]:
     """Context with an empty file in a folder."""
     if isinstance(folder, StorePath):
-        file = folder / f"{TEMPORARY}{uuid.uuid4().hex}"
-        file.write_bytes(b"")
-        try:
+        with folder.probe() as file:
             yield file
-        finally:
-            file.unlink()
         return
     with tempfile.NamedTemporaryFile(dir=folder, prefix=TEMPORARY) as local:
         yield pathlib.Path(local.name)

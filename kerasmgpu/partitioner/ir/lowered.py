@@ -14,6 +14,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
+from kerasmgpu.partitioner.rules.integers import always_holds
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
@@ -186,11 +187,15 @@ class Lowered:
     def fails_by_itself(self) -> bool:
         """Whether an operation checks values, or runs a Python function.
 
-        Not the checks of `NotFinite`: updates need their results already.
+        Not the checks of `NotFinite`, whose results updates need already, and
+        none that can't fail.
         """
         return any(
             not CAN_FAIL.isdisjoint(one.node.traits)
             and one.node.attr("message") != CHECK_OF_PARTS
+            and not (
+                one.node.type == "Assert" and always_holds(one.node.inputs[0])
+            )
             for one in self.all_instructions()
             if isinstance(one, (Operation, Region))
         )

@@ -115,17 +115,20 @@ class _Step:
         """Returns names of the nodes that take the batch.
 
         Not those that assignments which need no batch wait for: they only see
-        that it is there, and has equal numbers of rows.
+        that it is there, and has equal numbers of rows. The node that notes
+        when a worker starts to compute is one, too.
         """
         captured = {reference for _, reference in build.captures.values()}
         batch = set(build.writer.inputs) - captured if not build.parent else ()
         before = self._with_ancestors(build.starts)
-        takers = {
+        return {
             name
             for name, node in self.nodes.items()
-            if name not in before and not set(batch).isdisjoint(node.input)
+            if name not in before
+            and not set(batch).isdisjoint(node.input)
+            or node.op == "Timestamp"
+            and not set(build.starts).isdisjoint(self.needs[name])
         }
-        return takers
 
     def _with_ancestors(self, names: Iterable[str]) -> set[str]:
         found: set[str] = set()
@@ -205,6 +208,8 @@ class _Barriers:
     def write(self, level: int) -> None:
         """Writes the barrier in front of a level, if anything waits for it."""
         step, late = self._step, self._late
+        if level == 0 and self._build.parent is None:
+            return  # Nothing that has run by then takes the batch.
         if level % 2:
             waiting = {n for n in step.nodes if self._follows(n, level)}
             done = {n for n in step.updates if step.level[n] < level}

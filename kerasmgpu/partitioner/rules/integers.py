@@ -411,6 +411,25 @@ operation(
 )
 
 
+def always_holds(condition: Tensor) -> bool:
+    """Whether a condition on sizes is true, whatever the batch.
+
+    Such is TensorFlow's check that labels have the shape of the logits.
+    """
+    node = condition.node
+    if node.type in {"All", "Identity", "LogicalAnd"}:
+        conditions = (
+            node.inputs if node.type == "LogicalAnd" else node.inputs[:1]
+        )
+        return all(map(always_holds, conditions))
+    if node.type == "Const":
+        return bool(constant_array(node).all())
+    if node.type not in {"Equal", "GreaterEqual", "LessEqual"}:
+        return False
+    equal = _broadcast(lambda a, b: int(a is not None and a == b), node)
+    return equal is not None and all(sizes.as_tuple(equal))
+
+
 def _broadcast(operate: Callable[[Known, Known], Known], node: Node) -> Value:
     """Applies an operation to pairs of entries; broadcasts a single entry.
 

@@ -45,6 +45,29 @@ def test_the_checks_of_not_finite_need_no_barriers(dumped):
     assert "update_together" not in dumped(step, [None, 2])
 
 
+def labelled():
+    """A step whose loss TensorFlow checks: labels have the shape of scores."""
+    total = tf.Variable(0.0)
+
+    def step(x, labels):
+        labels = tf.cast(labels, tf.int32)
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, x)
+        total.assign_add(tf.reduce_sum(loss))
+
+    return step
+
+
+def test_a_check_of_sizes_that_can_not_fail_needs_no_barriers(dumped):
+    dumps = dumped(labelled(), [None, 6, 3], [None, 6])
+    assert lines(dumps["infer"], "Assert(")
+    assert "update_together" not in dumps
+
+
+def test_a_check_of_sizes_that_can_fail_needs_barriers(dumped):
+    dumps = dumped(labelled(), [None, None, 3], [None, None])
+    assert "update_together" in dumps
+
+
 def test_assignments_wait_for_everything_else(dumped):
     total = tf.Variable([0.0, 0.0])
 
@@ -68,7 +91,7 @@ def test_what_can_fail_waits_for_assignments_that_do_not_need_it(dumped):
         total.assign_add(tf.reduce_sum(checked, 0))
 
     text = dumped(step, [None, 2])["update_together"]
-    _, counted, summed = barriers(text)
+    counted, summed = barriers(text)
     assert waits(text, counted, "StridedSlice(batch_0")
     assert waits(text, summed, "AssignAddVariableOp_1 = Assign")
 

@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from kerasmgpu.partitioner.rules.integers import always_holds
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.rules.planned import ROWS, replicas, same
 
@@ -30,6 +31,25 @@ def test_values(function, value):
     program = Partitioned(function, replicas(2)).program(specification)
     (tensor,) = program.trace.graph.outputs
     assert str(tensor.value) == value
+
+
+@pytest.mark.parametrize(
+    "condition, expected",
+    [
+        (lambda x: tf.size(x) == 12 * tf.shape(x)[0], True),
+        (lambda x: tf.shape(x)[1:] >= tf.constant([3, 4]), True),
+        (lambda x: tf.logical_and(tf.rank(x) == 3, True), True),
+        (lambda x: tf.shape(x)[0] == 8, False),
+        (lambda x: tf.shape(x) == tf.constant([8, 3, 4]), False),
+        (lambda x: tf.shape(x)[0] // 2 == tf.shape(x)[0] // 2, False),
+        (lambda x: x >= x, False),  # Not where one is NaN.
+    ],
+)
+def test_conditions_that_always_hold(condition, expected):
+    specification = (tf.TensorSpec([ROWS, 3, 4]),)
+    traced = Partitioned(lambda x: tf.reduce_all(condition(x)), replicas(2))
+    (tensor,) = traced.program(specification).trace.graph.outputs
+    assert always_holds(tensor) is expected
 
 
 @pytest.mark.parametrize(
