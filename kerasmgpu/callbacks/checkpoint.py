@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -24,6 +25,7 @@ from kerasmgpu.callbacks.checkpoints import (
 )
 from kerasmgpu.callbacks.checkpoints.callback_states import CallbackStates
 from kerasmgpu.callbacks.checkpoints.folder import file_name
+from kerasmgpu.callbacks.checkpoints.notices import Notice
 from kerasmgpu.callbacks.checkpoints.schedule import Best, Schedule
 from kerasmgpu.callbacks.checkpoints.stopping import Stopping
 from kerasmgpu.callbacks.checkpoints.store_folder import folder_at
@@ -96,6 +98,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             worker gathers and writes all. Defaults to `None`: sharded if
             variables are divided between workers, the state has 1 GiB or more,
             and workers share `directory`.
+        notice: Who says that this machine will be taken away, which has the
+            effect of SIGTERM: `"google"`, `"aws"` or `"azure"`, the cloud's
+            metadata server; a path, whose file then appears; or a function
+            without arguments, which returns a text then and `None` before. A
+            thread asks every 5 seconds. Defaults to `None`: SIGTERM only.
 
     Attributes:
         seconds_waited: Float, seconds for which training waited in this
@@ -104,9 +111,10 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
     Raises:
         InputError: In the constructor, on invalid arguments; when training
             begins, if the directory can't be written, or holds only damaged
-            checkpoints or those of another model; during training, if a
+            checkpoints or those of another model, or if no metadata server
+            answers; during training, if a
             checkpoint can't be written.
-        SystemExit: With status 75, after SIGTERM.
+        SystemExit: With status 75, after SIGTERM or a notice.
         KeyboardInterrupt: After Ctrl-C.
 
     Example:
@@ -132,6 +140,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         asynchronous: bool = True,
         data_goes_on: bool = False,
         sharded: bool | None = None,
+        notice: str | os.PathLike[str] | Callable[[], str | None] | None = None,
     ) -> None:
         super().__init__()
         if every_steps is not None:
@@ -165,7 +174,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         )
         self._asynchronous = asynchronous
         self._saver = saving.Saver(self._folder, asynchronous)
-        self._stopping = Stopping()
+        self._stopping = Stopping(None if notice is None else Notice(notice))
         _keras.install()
 
     def first_step(self, steps_per_epoch: int) -> int:

@@ -12,7 +12,8 @@
     converting.py       to and from Keras's files, without the model
     restoring.py        the checkpoint to resume from, the same on all workers
     found_messages.py   what is said of the checkpoint that a fit has found
-    stopping.py         saves and ends on SIGTERM and Ctrl-C
+    stopping.py         saves and ends on SIGTERM, Ctrl-C and notices
+    notices.py          clouds' notices that a machine will be taken away
 
 Access beyond Keras's public API (the state of the model, of random numbers and
 of the data) is in `kerasmgpu/_keras/`.

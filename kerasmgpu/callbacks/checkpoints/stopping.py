@@ -1,9 +1,10 @@
-"""Ends a `fit` on SIGTERM and Ctrl-C, once its state is saved.
+"""Ends a `fit` on SIGTERM, Ctrl-C and notices, once its state is saved.
 
 | signal           | effect                                                  |
 |------------------|---------------------------------------------------------|
 | SIGTERM          | the step is completed, the state saved, and             |
 |                  | `SystemExit` ends the process with status 75            |
+| a notice         | the same as SIGTERM; see `notices.py`                   |
 | Ctrl-C           | the same, with `KeyboardInterrupt`, which a program may |
 |                  | catch; a script that doesn't ends without a traceback   |
 | a second Ctrl-C  | ends a script at once, in the middle of a step, too; in |
@@ -25,6 +26,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import signals
+from kerasmgpu.callbacks.checkpoints.notices import Notice
 from kerasmgpu.job import membership, workers
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 from kerasmgpu.stores.places import Place
@@ -36,14 +38,21 @@ _NOTICE = (
 
 
 class Stopping:
-    """Records the signals that end a `fit`, and ends it."""
+    """Records the signals that end a `fit`, and ends it.
 
-    def __init__(self) -> None:
+    Args:
+        notice: `Notice`, which has the effect of SIGTERM, or `None`.
+    """
+
+    def __init__(self, notice: Notice | None = None) -> None:
+        self._notice = notice
         self._sigterm = signals.Recorder()
         self._interrupt: signals.Recorder | None = None
 
     def start(self) -> bool:
         """Starts to record; `False` outside the main thread, as `Recorder`."""
+        if self._notice is not None:
+            self._notice.start()
         self._interrupt = None
         is_main = self._sigterm.start()
         usual = signal.default_int_handler
@@ -59,6 +68,8 @@ class Stopping:
         The caller then saves, and calls `end`.
         """
         received = [n for one in self._recorders() for n in one.received]
+        if self._notice is not None and self._notice.said:
+            received.append(int(signal.SIGTERM))
         number = max(received, default=0)
         if workers.count(strategy) > 1:
             number = int(workers.gather(strategy, [number]).max())
@@ -76,10 +87,12 @@ class Stopping:
         self._forget()  # Workers may get theirs after the first.
         self.stop()
         if number != signal.SIGINT:
+            said = self._notice and self._notice.said
             logging.warning(
-                "Checkpoint: saved in %s and ended by SIGTERM; the same command "
+                "Checkpoint: saved in %s and ended by %s; the same command "
                 "resumes it (exit status %d).",
                 folder,
+                f"a notice ({said})" if said else "SIGTERM",
                 EXIT_PREEMPTED,
             )
             raise SystemExit(EXIT_PREEMPTED)
@@ -95,6 +108,8 @@ class Stopping:
 
     def stop(self) -> None:
         """Restores the handlers; they get the signals that ended no `fit`."""
+        if self._notice is not None:
+            self._notice.stop()
         for recorder in self._recorders():
             recorder.stop()
 

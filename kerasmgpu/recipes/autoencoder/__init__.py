@@ -230,9 +230,8 @@ def run(**keywords: Any) -> "Result":
         experiment.first_step,
     )
     progress = {
-        "loss": "training loss",
-        "whole_row_loss": _LOSS,
-        "rmse": "training RMSE",
+        "loss": "loss",
+        "rmse": "RMSE",
         "val_rmse": "held-out RMSE",
     }
     model.fit(
