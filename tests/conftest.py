@@ -36,13 +36,17 @@ def pytest_addoption(parser):
     parser.addoption(
         "--all",
         action="store_true",
-        help="Run tests marked `slow`, too: jobs of several workers, whole "
-        "tables of cases, programs in processes of their own.",
+        help="Run tests marked `slow`, too (jobs of several workers, programs "
+        "in processes of their own), and those marked `nightly` (whole tables, "
+        "of which the other tests are samples).",
     )
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: left out without --all.")
+    config.addinivalue_line(
+        "markers", "nightly: left out without --all, and of .ci/run."
+    )
     config.addinivalue_line(
         "markers",
         "job_case(num_workers, devices, name): the case of a shared job whose "
@@ -53,9 +57,13 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--all"):
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if item not in set(slow)]
+    left_out = {
+        item
+        for item in items
+        if item.get_closest_marker("slow") or item.get_closest_marker("nightly")
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish():

@@ -27,7 +27,7 @@ def test_what_is_not_in_parity_is_bold():
     assert table.cell(tokens) == "**differs (xla)**"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("keras_hub", "keras_rs"))),
     reason="keras-hub or keras-rs is not installed",

@@ -25,7 +25,7 @@ def test_uneven_batches_of_kerass_own_test_pass_with_ours(capsys):
     assert "of 1 tests that pass on one device 1 pass" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_test_fails_with_stock_and_is_not_explained(capsys):
     assert run("stock", ["trainer_test"], "test_nested_inputs") == 1
     printed = capsys.readouterr().out
@@ -33,13 +33,13 @@ def test_the_same_test_fails_with_stock_and_is_not_explained(capsys):
     assert "NOT EXPLAINED" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_selection_without_tests_is_a_failure(capsys):
     assert run("none", ["trainer_test"], "no_such_test") == 1
     assert "strategy=none: 0 passed" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_keras_skips_unless_on_jax_runs(capsys):
     select = (
         "test_get_device_count or test_to_backend_layout or sharding_behavior"
@@ -73,7 +73,7 @@ class Test(unittest.TestCase):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tests_of_a_checkout_of_keras_hub_run(tmp_path, capsys, monkeypatch):
     module, *_ = distribution.MODULES_OF_HUB
     monkeypatch.setattr(distribution, "MODULES_OF_HUB", [module])

@@ -10,25 +10,26 @@ WIDE = ("build_wide", "weights", (1, 4))
 NORMALISED = ("build_normalised", "none", (1, 4))
 SETTINGS = [f"build,{shard},1" for shard in jobs.SHARDS]
 SETTINGS += ["deep,weights,1"]
-SETTINGS += [
+IN_PARTS = [
     f"{name},{shard},{number}"
     for name, shard, parts in (WIDE, NORMALISED)
     for number in parts
 ]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not allocator.has_compiler(), reason="needs a C compiler"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not allocator.has_compiler(), reason="needs a C compiler"
+)
+
+
+def outputs(settings, folder):
+    """Bytes of kernels' outputs at the peak of each setting, of a single job."""
+    measured = jobs.measured(settings, folder)
+    return {setting: peaks[0] for setting, peaks in measured.items()}
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory):
-    """Bytes of kernels' outputs at the peak of each setting, of a single job."""
-    measured = jobs.measured(SETTINGS, tmp_path_factory.mktemp("library"))
-    return {setting: peaks[0] for setting, peaks in measured.items()}
+def outputs_in_parts(tmp_path_factory):
+    return outputs(IN_PARTS, tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +42,16 @@ def predicted_in_this_process(monkeypatch):
     monkeypatch.setattr(child_processes, "run_job", run_job)
 
 
-def test_a_worker_needs_what_is_predicted(outputs):
+@pytest.mark.slow
+def test_a_worker_needs_what_is_predicted(tmp_path):
     """Among others where many gradients arrive as one pack, which ends with it."""
+    measured = outputs(SETTINGS, tmp_path)
     settings = jobs.predicted("build") | jobs.predicted("deep", ["weights"])
     for setting, num_bytes in settings.items():
-        assert num_bytes == pytest.approx(outputs[setting], rel=0.1), setting
+        assert num_bytes == pytest.approx(measured[setting], rel=0.1), setting
 
 
+@pytest.mark.nightly
 def test_a_worker_of_a_mesh_needs_what_is_predicted(tmp_path):
     names = [build.__name__ for build in job_models.MESHES]
     wanted = {}
@@ -58,15 +62,17 @@ def test_a_worker_of_a_mesh_needs_what_is_predicted(tmp_path):
         assert num_bytes == pytest.approx(peaks[setting][0], rel=0.1), setting
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "shard", "parts", "most", "least"),
     [(*WIDE, 0.5, 0.3), (*NORMALISED, 1.0, 0.9)],
 )
 def test_micro_batches_save_what_is_predicted(
-    outputs, name, shard, parts, most, least
+    outputs_in_parts, name, shard, parts, most, least
 ):
     found = jobs.predicted(name, shard, parts)
     for setting, num_bytes in found.items():
-        assert num_bytes == pytest.approx(outputs[setting], rel=0.1), setting
-    one, *_, last = (outputs[setting] for setting in found)
+        measured = outputs_in_parts[setting]
+        assert num_bytes == pytest.approx(measured, rel=0.1), setting
+    one, *_, last = (outputs_in_parts[setting] for setting in found)
     assert least < last / one < most

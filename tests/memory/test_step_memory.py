@@ -15,12 +15,10 @@ from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 from tests.memory import allocator, measuring_processes, programs
 from tests.verify.programs import masked_tokens
 
-QUICK = (
+QUICK = ("dense with recompute",)
+NIGHTLY = (
     "dense that is computed again",
-    "dense with recompute",
     "unrolled lstm",
-)
-SLOW = (
     f"dense{measuring_processes.ON_HOST}",
     "gpt like in float32",
     "clip",
@@ -206,7 +204,7 @@ def test_a_round_keeps_its_result_once(replicas):
     "names",
     [
         pytest.param(QUICK, id="quick"),
-        pytest.param(SLOW, id="slow", marks=pytest.mark.slow),
+        pytest.param(NIGHTLY, id="nightly", marks=pytest.mark.nightly),
     ],
 )
 @pytest.mark.skipif(

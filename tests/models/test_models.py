@@ -18,7 +18,7 @@ RUNS = [
         model,
         count,
         id=f"{model.name}, {count} replicas",
-        marks=() if model.name in QUICK else pytest.mark.slow,
+        marks=() if model.name in QUICK else pytest.mark.nightly,
     )
     for model in MODELS.values()
     if model.in_suite
@@ -43,7 +43,7 @@ def test_replicas_follow_one_device(model, num_replicas, replicas):
     assert not figures.whole, "products that no replicas share"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_model_is_told_apart(replicas, monkeypatch):
     """What judges the models is not blind."""
     model = MODELS["clip"]

@@ -26,7 +26,9 @@ NAMES = [
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name == NAMES[0] else pytest.mark.slow)
+        pytest.param(
+            name, marks=() if name == NAMES[0] else pytest.mark.nightly
+        )
         for name in NAMES
     ],
 )

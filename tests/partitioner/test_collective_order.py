@@ -224,7 +224,7 @@ QUICK = {
 """Steps of the quick tier."""
 
 STEPS = [
-    pytest.param(*step, marks=() if step in QUICK else pytest.mark.slow)
+    pytest.param(*step, marks=() if step in QUICK else pytest.mark.nightly)
     for number, name in enumerate(
         sorted(PROGRAMS.keys() - {"gan", "lora", "run eagerly"})
     )
@@ -249,7 +249,7 @@ AGAIN = [
         micro_batches,
         marks=()
         if name in ("tables, adagrad", "weight decay")
-        else pytest.mark.slow,
+        else pytest.mark.nightly,
     )
     for number, name in enumerate(
         (

@@ -33,7 +33,7 @@ def second_derivatives(x):
 
 
 @pytest.mark.parametrize(
-    "rows", [pytest.param(1, marks=pytest.mark.slow), 2, 5]
+    "rows", [pytest.param(1, marks=pytest.mark.nightly), 2, 5]
 )
 @pytest.mark.parametrize(
     "step", [jacobian, gradient_of_a_jacobian, second_derivatives]

@@ -17,7 +17,7 @@ def test_replicas_do_what_one_device_does(program):
     compare(program)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @hypothesis.settings(SETTINGS, derandomize=True, max_examples=60)
 @hypothesis.given(programs())
 def test_many_more_programs(program):

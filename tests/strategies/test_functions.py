@@ -51,7 +51,7 @@ def with_gradients(fn, x):
 
 @pytest.mark.parametrize("rows", [16, 7, 5, 1, 0])
 @pytest.mark.parametrize(
-    "num_replicas", [pytest.param(1, marks=pytest.mark.slow), 2, 8]
+    "num_replicas", [pytest.param(1, marks=pytest.mark.nightly), 2, 8]
 )
 def test_outputs_and_gradients_are_those_of_the_unsplit_function(
     num_replicas, rows

@@ -110,7 +110,7 @@ def on_one_device():
         pytest.param(lambda: model_parallel((1, 3)), id="1x3"),
         pytest.param(lambda: model_parallel((2, 2)), id="2x2"),
         *(
-            pytest.param(make, id=name, marks=pytest.mark.slow)
+            pytest.param(make, id=name, marks=pytest.mark.nightly)
             for name, make in {
                 "1x8": lambda: model_parallel((1, 8)),
                 "4x1": lambda: model_parallel((4, 1)),

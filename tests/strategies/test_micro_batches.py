@@ -64,7 +64,7 @@ def in_double_precision():
 @pytest.mark.parametrize(
     "name, replicas, micro_batches",
     [
-        pytest.param(*run, marks=() if run in QUICK else pytest.mark.slow)
+        pytest.param(*run, marks=() if run in QUICK else pytest.mark.nightly)
         for run in EXACT
     ],
 )

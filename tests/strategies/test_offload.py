@@ -106,7 +106,7 @@ def test_offloaded_slots_follow_one_device(strategy, optimizer):
     check(offloaded(**strategy), optimizer)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name, shard",
     list(
@@ -151,7 +151,7 @@ def test_layouts(layout):
 
 
 @pytest.mark.parametrize(
-    "sharded", [True, pytest.param(False, marks=pytest.mark.slow)]
+    "sharded", [True, pytest.param(False, marks=pytest.mark.nightly)]
 )
 def test_checkpoints_continue_under_other_settings(tmp_path, sharded):
     strategies = [offloaded(2), mirrored(3, None), offloaded(1, "weights")]

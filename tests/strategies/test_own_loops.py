@@ -125,7 +125,7 @@ def test_a_loop_ends_with_one_devices_values(setting, step):
     require_one_device(setting, STEPS[step])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("setting", ["weights", "groups"])
 @pytest.mark.parametrize("optimizer", ADAM)
 def test_unrolled_steps_do_as_well(optimizer, setting):

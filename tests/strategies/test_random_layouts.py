@@ -51,7 +51,7 @@ def strategy_of(shape, random_axes):
     return strategy
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "shape", [(1, 3), (3, 1), (2, 2)], ids=["1x3", "3x1", "2x2"]
 )

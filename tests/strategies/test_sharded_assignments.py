@@ -184,7 +184,7 @@ def is_quick(shard, method, context, aggregation, is_function):
 
 
 TABLE = [
-    pytest.param(*cell, marks=() if is_quick(*cell) else pytest.mark.slow)
+    pytest.param(*cell, marks=() if is_quick(*cell) else pytest.mark.nightly)
     for cell in itertools.product(
         SHARDS, METHODS, CONTEXTS, AGGREGATIONS, (False, True)
     )
@@ -281,7 +281,7 @@ def trained(shard, name):
 reference = functools.cache(functools.partial(trained, "stock"))
 
 
-@pytest.mark.slow  # About 4 s each.
+@pytest.mark.nightly  # About 4 s each.
 @pytest.mark.parametrize("name, shard", list(zip(LOOPS, SHARDS[::-1] * 2)))
 def test_a_custom_loop_trains_as_with_mirrored_variables(name, shard):
     losses, state = trained(shard, name)

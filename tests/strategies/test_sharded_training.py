@@ -72,7 +72,7 @@ def marked(quick, slow):
                 *run, id=f"{name}, {shard} on {text}", marks=marks
             )
 
-    return [*parameters(quick, ()), *parameters(slow, pytest.mark.slow)]
+    return [*parameters(quick, ()), *parameters(slow, pytest.mark.nightly)]
 
 
 def trained(name, strategy=None, evaluates=True):
@@ -105,7 +105,7 @@ def test_micro_batches(name, shard, num_replicas, micro_batches):
 
 @pytest.mark.parametrize(
     "name, micro_batches",
-    [pytest.param("gpt", 1, marks=pytest.mark.slow), ("weight decay", 2)],
+    [pytest.param("gpt", 1, marks=pytest.mark.nightly), ("weight decay", 2)],
 )
 def test_devices_that_share_no_memory(like_gpus, name, micro_batches):
     """Each adds up what it gets, and gathers weights for itself."""

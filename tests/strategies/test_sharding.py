@@ -353,7 +353,7 @@ def bytes_of(value, replica):
     [
         (2, gpt),
         (4, gpt),
-        pytest.param(4, resnet, marks=pytest.mark.slow),
+        pytest.param(4, resnet, marks=pytest.mark.nightly),
         (2, dlrm),
         (4, dlrm),
         (8, dlrm),

@@ -53,13 +53,32 @@ QUICK = {
 }
 """Cases of the quick tier, in a job of two workers with one replica each."""
 
+SLOW = {
+    "rows of a batch that stay",
+    "jit compile",
+    "add loss of a mean",
+    "a python generator",
+    "sparse tensors",
+    "batch normalisation with a mask",
+    "one row in the last batch",
+    "convolution with empty replicas",
+}
+"""Cases of the slow tier; the others are nightly."""
+
+
+def _tier(job, name):
+    if job == (2, 1) and name in QUICK:
+        return []
+    return [pytest.mark.slow if name in SLOW else pytest.mark.nightly]
+
+
 RUNS = [
     pytest.param(
         name,
         id=f"{job[0]} workers x {job[1]}, {name}",
         marks=[
             pytest.mark.job_case(*job, f"parity {name}"),
-            *([] if job == (2, 1) and name in QUICK else [pytest.mark.slow]),
+            *_tier(job, name),
         ],
     )
     for job, names in JOBS.items()

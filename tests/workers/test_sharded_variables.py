@@ -34,6 +34,17 @@ QUICK = (
 )
 """Runs of the quick tier, on workers of one replica each."""
 
+SLOW = (
+    "weights: run eagerly",
+    "weights in 2: gradient accumulation",
+    "weights in 2: batch normalisation",
+    "optimizer offloaded in 2: loss scale with overflow on one replica",
+    "mesh 2x2: uneven last batch",
+    "mesh 2x2 in 2: clipnorm of sparse gradients",
+    "weights grouped: global clipnorm",
+)
+"""Runs of the slow tier; the others are nightly."""
+
 MESHES = [
     (2, 2, "mesh 2x2: uneven last batch"),
     (2, 2, "mesh 2x2: dropout"),
@@ -51,6 +62,11 @@ MESHES = [
 ]
 """Workers, devices of each, and a run: rows between workers, columns inside where
 a worker has several devices."""
+
+
+def _tier(run):
+    return pytest.mark.slow if run in SLOW else pytest.mark.nightly
+
 
 FILES = [
     pytest.param(
@@ -72,7 +88,7 @@ FILES = [
             id=f"{run}, 2 workers x {devices}",
             marks=[
                 pytest.mark.job_case(2, devices, f"sharded {run}"),
-                *([] if run in QUICK else [pytest.mark.slow]),
+                *([] if run in QUICK else [_tier(run)]),
             ],
         )
         for number, run in enumerate(RUNS)
@@ -85,14 +101,16 @@ def test_workers_follow_one_device(run, job, on_one_device):
     compare(CASES[name], on_one_device(CASES[name]), job.workers)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [
         pytest.param(
             run,
             id=run,
-            marks=pytest.mark.job_case(workers, devices, f"sharded {run}"),
+            marks=[
+                pytest.mark.job_case(workers, devices, f"sharded {run}"),
+                _tier(run),
+            ],
         )
         for workers, devices, run in MESHES
     ],

@@ -30,7 +30,7 @@ SETTINGS = [
             id=f"{setting}, 2 workers x {devices}",
             marks=[
                 pytest.mark.job_case(2, devices, f"tables {setting}"),
-                *([] if devices == 1 else [pytest.mark.slow]),
+                *([] if devices == 1 else [pytest.mark.nightly]),
             ],
         )
         for devices, settings in ((1, QUICK), (2, SETTINGS))

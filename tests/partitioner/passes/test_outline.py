@@ -152,7 +152,7 @@ def test_sizes_that_only_a_function_knows_are_returned():
 STEPS = pathlib.Path(__file__).with_name("outlined_steps.py")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("option", ["0", "1"])
 def test_outlined_steps_have_the_bits_of_others(option):
     """With oneDNN's kernels and without, as the processor's default may be."""

@@ -121,7 +121,10 @@ def trained(name, scope, monkeypatch, cudnn_is_there):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name == "LSTM" else pytest.mark.slow)
+        pytest.param(
+            name,
+            marks=pytest.mark.slow if name == "LSTM" else pytest.mark.nightly,
+        )
         for name in layers()
     ],
 )
