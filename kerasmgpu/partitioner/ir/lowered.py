@@ -193,9 +193,7 @@ class Lowered:
         return any(
             not CAN_FAIL.isdisjoint(one.node.traits)
             and one.node.attr("message") != CHECK_OF_PARTS
-            and not (
-                one.node.type == "Assert" and always_holds(one.node.inputs[0])
-            )
+            and not _can_not_fail(one.node)
             for one in self.all_instructions()
             if isinstance(one, (Operation, Region))
         )
@@ -212,6 +210,10 @@ class Lowered:
         for instruction in self.all_instructions():
             if isinstance(instruction, Communication):
                 yield instruction
+
+
+def _can_not_fail(node: Node) -> bool:
+    return Trait.CHECKS in node.traits and always_holds(node.inputs[0])
 
 
 def bodies_of(instruction: Instruction) -> Sequence[Lowered]:

@@ -50,11 +50,11 @@ Abs Acos Acosh Angle ApproximateEqual AsString Asin Asinh Atan Atan2 Atanh
 BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e
 BesselK1 BesselK1e BesselY0 BesselY1 Betainc BitwiseAnd BitwiseOr BitwiseXor
 Bucketize Ceil ClipByValue Complex ComplexAbs Cos Cosh Dawsn DecodeBase64
-Digamma Elu EncodeBase64 Equal Erf Erfc Erfinv Exp Expint Expm1
+Digamma Elu EncodeBase64 Erf Erfc Erfinv Exp Expint Expm1
 FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient Floor FresnelCos
-FresnelSin Greater GreaterEqual Igamma IgammaGradA Igammac Inv Invert
-IsFinite IsInf IsNan LeakyRelu LeftShift Less LessEqual Lgamma Log Log1p
-LogicalAnd LogicalNot LogicalOr Minimum Mod Ndtri NextAfter NotEqual
+FresnelSin Greater Igamma IgammaGradA Igammac Inv Invert
+IsFinite IsInf IsNan LeakyRelu LeftShift Less Lgamma Log Log1p
+LogicalNot LogicalOr Minimum Mod Ndtri NextAfter NotEqual
 Polygamma PopulationCount Pow Reciprocal Relu Relu6 RightShift Rint Round
 Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Spence Sqrt Square
 SquaredDifference StaticRegexReplace StringJoin StringLength StringLower
@@ -62,6 +62,10 @@ StringStrip StringToHashBucket StringToHashBucketFast StringToHashBucketStrong
 StringToNumber StringUpper Tan Tanh TruncateMod Xdivy Xlog1py Xlogy Zeta
 """.split()
 )
+
+_elementwise("Equal", "GreaterEqual", "LessEqual", holds=integers.equals_hold)
+
+_elementwise("LogicalAnd", holds=integers.all_hold)
 
 _elementwise("Cast", value=integers.same, traits={Trait.KEEPS_NUMBERS})
 
@@ -84,6 +88,7 @@ ReluGrad SeluGrad SoftplusGrad SoftsignGrad
 _elementwise(
     "Identity",
     value=integers.same,
+    holds=integers.first_holds,
     facts=lists.same_list_facts,
     linear=(0,),
     traits={Trait.KEEPS_NUMBERS, Trait.OF_LISTS, Trait.PASSES},

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, Tensor, constant_array
-from kerasmgpu.partitioner.step.records import Trait, operation
+from kerasmgpu.partitioner.step.records import Trait, operation, record
 from kerasmgpu.partitioner.step.sizes import Shape, SizeLike, Value
 
 Known: TypeAlias = SizeLike | None
@@ -33,7 +33,12 @@ def const(node: Node) -> Value:
     return tuple(entries) if shape else entries
 
 
-operation("Const", value=const)
+def constant_holds(node: Node) -> bool:
+    """Whether all entries of a constant are true."""
+    return bool(constant_array(node).all())
+
+
+operation("Const", value=const, holds=constant_holds)
 
 
 def shape(node: Node) -> Shape | None:
@@ -416,18 +421,24 @@ def always_holds(condition: Tensor) -> bool:
 
     Such is TensorFlow's check that labels have the shape of the logits.
     """
-    node = condition.node
-    if node.type in {"All", "Identity", "LogicalAnd"}:
-        conditions = (
-            node.inputs if node.type == "LogicalAnd" else node.inputs[:1]
-        )
-        return all(map(always_holds, conditions))
-    if node.type == "Const":
-        return bool(constant_array(node).all())
-    if node.type not in {"Equal", "GreaterEqual", "LessEqual"}:
-        return False
+    holds = record(condition.node.type).holds
+    return holds is not None and holds(condition.node)
+
+
+def equals_hold(node: Node) -> bool:
+    """Whether all pairs of entries are known to be equal."""
     equal = _broadcast(lambda a, b: int(a is not None and a == b), node)
     return equal is not None and all(sizes.as_tuple(equal))
+
+
+def first_holds(node: Node) -> bool:
+    """Whether the first input, which is what the output is made of, holds."""
+    return always_holds(node.inputs[0])
+
+
+def all_hold(node: Node) -> bool:
+    """Whether all inputs hold."""
+    return all(map(always_holds, node.inputs))
 
 
 def _broadcast(operate: Callable[[Known, Known], Known], node: Node) -> Value:

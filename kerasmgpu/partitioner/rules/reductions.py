@@ -54,8 +54,9 @@ def reduced_shape(node: Node) -> list[Shape | None] | None:
     return [tuple(s for n, s in enumerate(given) if n not in reduced)]
 
 
+operation("All", axes=reduce, shape=reduced_shape, holds=integers.first_holds)
+
 operation(
-    "All",
     "Any",
     "EuclideanNorm",
     "Max",

@@ -68,6 +68,8 @@ class Record:
             its label.
         value: Function of a node that returns its output's value, or `None`;
             with `Trait.SEVERAL_VALUES`, a list of its outputs' values.
+        holds: Function of a node that returns whether its output, a boolean,
+            is true whatever the batch.
         facts: Function `(node, inference)` that sets `shape`, `value` and
             `element` of the outputs; `inference` is a `facts.Inference`.
         control: Function `(node, kinds, planner)` that returns a `table.Plan`
@@ -83,6 +85,7 @@ class Record:
     plan: Callable | None = None
     shape: Callable | None = None
     value: Callable | None = None
+    holds: Callable | None = None
     facts: Callable | None = None
     control: Callable | None = None
     bodies: tuple[str, ...] = ()
@@ -100,6 +103,7 @@ def operation(
     plan: Callable | None = None,
     shape: Callable | None = None,
     value: Callable | None = None,
+    holds: Callable | None = None,
     facts: Callable | None = None,
     control: Callable | None = None,
     bodies: tuple[str, ...] = (),
@@ -116,6 +120,7 @@ def operation(
         plan,
         shape,
         value,
+        holds,
         facts,
         control,
         bodies,
