@@ -24,6 +24,7 @@ def find(name, **arguments):
     )
 
 
+@pytest.mark.slow
 def test_two_replicas_run_out_of_memory(capsys, tmp_path):
     plot = tmp_path / "plot.png"
     found = find("runs_out", virtual_devices=2, low=100, show=True, plot=plot)

@@ -90,6 +90,7 @@ def test_initializers_are_those_of_the_model():
     assert set(found[6:]) == {"filled"}
 
 
+@pytest.mark.slow
 def test_predictions_are_near_what_a_process_needs(tmp_path):
     shards = ["weights", "none"]
     command = "-m", "tests.memory.building_program", tmp_path / "a.weights.h5"

@@ -122,6 +122,8 @@ def finite():
     return model, NAN
 
 
+QUICK = {"assertion aside", "py_function", "branch", "index"}
+
 PROGRAMS = {
     "assertion aside": of(aside),
     "assertion before": of(before),
@@ -195,7 +197,13 @@ def check(expected, name, strategies):
             np.testing.assert_allclose(own, one, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly)
+        for name in PROGRAMS
+    ],
+)
 def test_three_replicas_are_as_one_device(alone, name):
     three = kerasmgpu.MirroredStrategy(device_names(3))
     check(alone(name), name, [three] * RUNS)

@@ -96,6 +96,7 @@ def test_what_is_printed_makes_the_map(found):
     )
 
 
+@pytest.mark.slow
 def test_a_bound_is_kept_by_the_axis_of_the_rows(blocks, found_blocks):
     bound = found_blocks.held * 6 // 10
     bounded = kerasmgpu.find_layout(blocks, (X, X), (2, 2), memory=bound)

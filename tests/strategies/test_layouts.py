@@ -243,7 +243,12 @@ def test_with_strict_keys_that_match_nothing_are_an_error():
 
 
 @pytest.mark.parametrize(
-    "shape, micro_batches", [((2, 2), 2), ((2, 3), 3), ((2, 2, 2), 2)]
+    "shape, micro_batches",
+    [
+        pytest.param((2, 2), 2, marks=pytest.mark.nightly),
+        ((2, 3), 3),
+        pytest.param((2, 2, 2), 2, marks=pytest.mark.slow),
+    ],
 )
 def test_micro_batches_of_several_axes(shape, micro_batches, float64):
     """All variables are divided along rows and columns; rows are odd."""

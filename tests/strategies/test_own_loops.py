@@ -119,9 +119,21 @@ def require_one_device(setting, step, is_unrolled=False, **settings):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("step", STEPS)
-def test_a_loop_ends_with_one_devices_values(setting, step):
+# One kind of step for each setting; nightly, all of them.
+LOOPS = [
+    pytest.param(
+        step,
+        setting,
+        id=f"{step}-{setting}",
+        marks=() if (first + second) % len(STEPS) == 0 else pytest.mark.nightly,
+    )
+    for first, step in enumerate(STEPS)
+    for second, setting in enumerate(SETTINGS)
+]
+
+
+@pytest.mark.parametrize("step, setting", LOOPS)
+def test_a_loop_ends_with_one_devices_values(step, setting):
     require_one_device(setting, STEPS[step])
 
 

@@ -83,18 +83,27 @@ def everything(monkeypatch):
     return chosen
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"num_replicas": 1},
-        {"num_replicas": 3, "micro_batches": 2},
-        {"shard": "weights", "min_shard_bytes": 0},
-        {"dtype": "mixed_bfloat16"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("build", [transformer, image_classifier])
+SETTINGS = [
+    {},
+    {"num_replicas": 1},
+    {"num_replicas": 3, "micro_batches": 2},
+    {"shard": "weights", "min_shard_bytes": 0},
+    {"dtype": "mixed_bfloat16"},
+]
+# One model under every other setting; nightly, both under all.
+RUNS = [
+    pytest.param(
+        build,
+        settings,
+        id=f"{build.__name__}-{settings}",
+        marks=() if (first + second) % 2 == 0 else pytest.mark.nightly,
+    )
+    for first, build in enumerate([transformer, image_classifier])
+    for second, settings in enumerate(SETTINGS)
+]
+
+
+@pytest.mark.parametrize("build, settings", RUNS)
 def test_weights_are_those_without_it(build, settings, everything):
     expected = weights(build, None, **settings)
     for recompute in ["1KiB"] if settings else ["elementwise", "1KiB"]:

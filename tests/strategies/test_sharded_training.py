@@ -16,7 +16,6 @@ from tests.strategies.sharded_programs import FLOAT32, PROGRAMS, ROWS, TARGETS
 pytestmark = pytest.mark.usefixtures("float64")
 
 QUICK = {
-    ("gpt", "weights", 3),
     ("tables, adagrad", "embeddings", 3),
     ("ema", "optimizer", 3),
     ("weight decay", "optimizer", 2),
@@ -27,6 +26,7 @@ QUICK = {
 """Runs of the quick tier."""
 
 RUNS = {
+    ("gpt", "weights", 3),
     ("tables, sgd", "embeddings", 2),
     ("tables, momentum", "weights", 3),
     ("tables, clipnorm", "optimizer", 2),
@@ -61,7 +61,7 @@ IN_PARTS = {
 }
 
 
-def marked(quick, slow):
+def marked(quick, others):
     """Parameters of tests, by program: first the quick ones."""
 
     def parameters(runs, marks):
@@ -72,7 +72,7 @@ def marked(quick, slow):
                 *run, id=f"{name}, {shard} on {text}", marks=marks
             )
 
-    return [*parameters(quick, ()), *parameters(slow, pytest.mark.nightly)]
+    return [*parameters(quick, ()), *parameters(others, pytest.mark.nightly)]
 
 
 def trained(name, strategy=None, evaluates=True):

@@ -76,16 +76,27 @@ class Send(keras.callbacks.Callback):
         setattr(self, hook, call)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+HOOKS = [
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_train_batch_end",
+    "on_test_batch_end",
+    "on_epoch_end",
+    "on_train_end",
+]
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
 @pytest.mark.parametrize(
-    "hook",
+    "hook, number",
     [
-        "on_train_begin",
-        "on_epoch_begin",
-        "on_train_batch_end",
-        "on_test_batch_end",
-        "on_epoch_end",
-        "on_train_end",
+        pytest.param(
+            hook,
+            number,
+            marks=() if (first + second) % 2 == 0 else pytest.mark.nightly,
+        )
+        for first, hook in enumerate(HOOKS)
+        for second, number in enumerate(SIGNALS)
     ],
 )
 def test_in_each_hook_it_saves_and_ends(tmp_path, hook, number):
@@ -104,6 +115,7 @@ def test_in_each_hook_it_saves_and_ends(tmp_path, hook, number):
         assert (array == same).all()
 
 
+@pytest.mark.slow
 def test_at_random_moments_it_ends_and_resumes_to_the_same(tmp_path):
     began = time.monotonic()
     expected = runs.state(program(tmp_path / "whole"))
