@@ -598,8 +598,8 @@ FAULTS = {
     "casts_by_hand": Fault(
         "casts by hand stay float32 where verify wants float64",
         "verify/float64_functions.py",
-        "elif tf.as_dtype(dtype) not in _LESS or _is_of_a_library():",
-        "elif tf.as_dtype(dtype) in _LESS or not _is_of_a_library():",
+        "elif _named(dtype) not in _LESS or _is_of_a_library():",
+        "elif _named(dtype) in _LESS or not _is_of_a_library():",
         "tests/verify/test_float_types.py",
     ),
     "exact_outputs": Fault(

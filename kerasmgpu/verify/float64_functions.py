@@ -27,23 +27,35 @@ _LIBRARIES = ("keras.", "tensorflow.", "kerasmgpu.")
 _CONVERSIONS = ("tensorflow.python.autograph", "tensorflow.python.util")
 """Modules of TensorFlow that call a program's functions for it."""
 
-_WITH_A_TYPE = (
-    (tf, ("cast", "zeros", "ones", "eye", "range", "zeros_like", "ones_like")),
-    (tf, ("constant", "convert_to_tensor", "one_hot")),
-    (tf.dtypes, ("cast", "saturate_cast")),
-    (tf.random, ("normal", "uniform", "truncated_normal")),
-    (tf.random, ("stateless_normal", "stateless_uniform")),
-    (keras.ops, ("cast", "convert_to_tensor", "zeros", "ones", "arange")),
+_WITH_TYPES = (
+    *(tf, tf.dtypes, tf.image, tf.linalg, tf.math, tf.random, tf.signal),
+    *(keras.ops, keras.ops.numpy, keras.random, tf.keras.backend),
+    *(keras.layers.Layer, keras.metrics.Metric),
 )
-"""Functions with an argument `dtype`."""
+"""Whose functions with an argument `dtype` give float64."""
+
+_OF_OTHER_TYPES = ("__init__", "make_tensor_proto", "map_fn", "view")
+"""Functions whose `dtype` is that of other numbers than they make."""
+
+_OF_NUMBERS = (
+    (tf, ("exp", "fill", "linspace", "pow", "sqrt", "stack", "where")),
+    (tf.math, ("exp", "log", "pow", "sqrt")),
+)
+"""Functions that make float32 of Python's numbers, and have no `dtype`."""
 
 
 @contextlib.contextmanager
 def float64_of_less() -> Iterator[None]:
     """Scope in which TensorFlow's functions give float64 instead of less."""
     changes: list[tuple[Any, str, Callable[..., Any]]] = [
-        (module, name, _wide(getattr(module, name)))
-        for module, names in _WITH_A_TYPE
+        (module, name, _wide(function))
+        for module in _WITH_TYPES
+        for name, function in tuple(vars(module).items())
+        if name not in _OF_OTHER_TYPES and _has_a_type(function)
+    ]
+    changes += [
+        (module, name, _with_wide_numbers(getattr(module, name)))
+        for module, names in _OF_NUMBERS
         for name in names
     ]
     # These have no float64 kernel. Each treats a row by itself, so float32
@@ -81,6 +93,12 @@ def _to_float32(value: Any) -> Any:
     return _cast(value, tf.float32) if is_wide else value
 
 
+def _has_a_type(function: Any) -> bool:
+    return inspect.isfunction(function) and (
+        "dtype" in inspect.signature(function).parameters
+    )
+
+
 def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that gives programs float64 in place of less."""
     signature = inspect.signature(function)
@@ -96,12 +114,40 @@ def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
             value = next(iter(given.arguments.values()))
             if _type_of(made) not in _LESS or not _may_choose(value, made):
                 return made
-        elif tf.as_dtype(dtype) not in _LESS or _is_of_a_library():
+        elif _named(dtype) not in _LESS or _is_of_a_library():
             return function(*args, **kwargs)
         given.arguments["dtype"] = tf.float64
         return function(*given.args, **given.kwargs)
 
     return wide
+
+
+def _with_wide_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that takes a program's numbers for float64."""
+
+    @tf.autograph.experimental.do_not_convert
+    @functools.wraps(function)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        leaves = tf.nest.flatten((args, kwargs))
+        fixed = (_type_of(leaf) for leaf in leaves if not _is_number(leaf))
+        if any(dtype in _LESS for dtype in fixed) or _is_of_a_library():
+            return function(*args, **kwargs)
+        given = tf.nest.map_structure(_number_to_float64, (args, kwargs))
+        return function(*given[0], **given[1])
+
+    return wide
+
+
+def _number_to_float64(value: Any) -> Any:
+    is_less = isinstance(value, float) or _type_of(value) in _LESS
+    if _is_number(value) and is_less:
+        return tf.constant(value, tf.float64)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is one of Python or NumPy, whose type nobody chose."""
+    return isinstance(value, float | np.ndarray | np.generic)
 
 
 def _may_choose(value: Any, made: Any) -> bool:
@@ -145,7 +191,10 @@ def _is_of_volumes(*arguments: Any) -> bool:
 
 
 def _type_of(value: Any) -> tf.DType | None:
-    dtype = getattr(value, "dtype", None)
+    return _named(getattr(value, "dtype", None))
+
+
+def _named(dtype: Any) -> tf.DType | None:
     try:
         return None if dtype is None else tf.as_dtype(dtype)
     except TypeError:  # A type of another library.

@@ -1,5 +1,7 @@
 """In the scope everything that is made is float64, and behind it as before."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -40,6 +42,15 @@ def test_integers_stay_what_they_are():
 
 
 FLOATS = np.ones(3, "float32")
+PIXELS = np.ones(3, "uint8")
+
+
+class Weighs(layers.Layer):
+    def build(self, _):
+        self.weight = self.add_weight(shape=(), dtype="float32")
+
+    def call(self, inputs):
+        return tf.nn.relu(self.weight) * inputs
 
 
 @pytest.mark.parametrize(
@@ -59,6 +70,16 @@ FLOATS = np.ones(3, "float32")
         lambda: keras.ops.cast([1, 2], "float32"),
         lambda: keras.ops.convert_to_tensor(0.5),
         lambda: keras.ops.zeros([2], dtype="float32"),
+        lambda: keras.ops.one_hot([1, 0], 2, dtype="float32"),
+        lambda: keras.ops.full([2], 0.1, dtype="float32"),
+        lambda: keras.random.normal([2], dtype="float32"),
+        lambda: tf.image.convert_image_dtype(PIXELS, tf.float32),
+        lambda: tf.keras.backend.cast([1, 2], "float32"),
+        lambda: tf.fill([2], 0.1),
+        lambda: tf.linspace(0.1, 1.0, 3),
+        lambda: tf.where(tf.constant([True, False]), 1.0, FLOATS[:2]),
+        lambda: tf.stack([0.1, 0.2]),
+        lambda: tf.sqrt(2.0),
     ],
 )
 def test_numbers_made_by_hand_are_float64(make):
@@ -71,6 +92,21 @@ def test_numbers_made_by_hand_are_float64(make):
 def test_exactly():
     with float64_in_place_of_less():
         assert float(tf.constant(0.1)) == 0.1
+        assert float(tf.fill([1], 0.1)[0]) == 0.1
+        assert float(tf.math.log(2.0)) == math.log(2.0)
+
+
+def test_weights_are_float64():
+    with float64_in_place_of_less():
+        layer = Weighs()
+        assert layer(FLOATS).dtype == tf.float64
+        assert layer.weight.dtype == "float64"
+        metric = keras.metrics.Mean()
+        state = metric.add_weight(initializer="zeros", dtype="float32")
+        assert state.dtype == "float64"
+    layer = Weighs()
+    layer.build(None)
+    assert layer.weight.dtype == "float32"
 
 
 def test_a_tensor_of_another_type_keeps_it():
@@ -79,6 +115,7 @@ def test_a_tensor_of_another_type_keeps_it():
     with float64_in_place_of_less():
         assert tf.convert_to_tensor(made).dtype == tf.float32
         assert tf.convert_to_tensor([made, made]).dtype == tf.float32
+        assert tf.where([True], made, 0.0).dtype == tf.float32
 
 
 def results(dtype):
