@@ -158,6 +158,16 @@ def test_layer_that_asks_for_devices(verify):
     assert "the number of devices" in cause
 
 
+def test_tables_name_the_layer(verify, capsys):
+    result = verify("layer_that_asks_for_devices", **ONE_STEP)
+    parity_report.print_tables(result)
+    shown = capsys.readouterr().out
+    assert "scaled ← first to differ" in shown
+    assert "A training step on replicas" in shown
+    assert "OUT OF PARITY with 2 replicas" in shown
+    assert json.loads(verification.to_json(result))["in_parity"] is False
+
+
 def test_a_mesh_is_compared_and_named(verify, capsys):
     result = verify("on_a_mesh", replica_counts=(4,), **ONE_STEP)
     parity_report.print_tables(result)
@@ -213,6 +223,17 @@ def test_metric_that_asks_for_devices(verify):
     assert "a metric, a loss or a callback gives another" in cause
 
 
+def test_tables_repeat_no_cause(verify, capsys):
+    result = verify(
+        "metric_that_asks_for_devices", replica_counts=(2, 4), **ONE_STEP
+    )
+    parity_report.print_tables(result)
+    shown = capsys.readouterr().out
+    assert shown.count("a metric, a loss or a callback") == 1
+    assert "likely cause: the same as with 2 replicas" in shown
+    assert "OUT OF PARITY with 2 and 4 replicas" in shown
+
+
 def test_data_in_another_order_each_time(verify):
     result = verify(
         "sound", data="tests.verify.programs:unseeded_order", **ONE_STEP
@@ -258,14 +279,14 @@ def test_predictions_of_unequal_widths_are_compared(verify):
     assert result["in_parity"] and result["batch_rows"] == [13, 7]
 
 
-@pytest.mark.parametrize("count, steps", [(2, 1), slow(3, 5)])
-def test_an_ordinary_network_is_in_parity(verify, count, steps):
+@pytest.mark.slow
+def test_an_ordinary_network_is_in_parity(verify):
     result = verify(
-        "convolutions", replica_counts=(count,), steps=steps, float64=False
+        "convolutions", replica_counts=(2, 3), steps=5, float64=False
     )
     assert result["in_parity"]
-    (run,) = result["runs"]
-    assert run["float64"]["checks"]["weights (W)"]["distance"] < 1e-8
+    for run in result["runs"]:
+        assert run["float64"]["checks"]["weights (W)"]["distance"] < 1e-8
 
 
 @pytest.mark.parametrize(
@@ -365,28 +386,12 @@ def test_a_tolerance_is_all_that_counts(verify):
     result = verify("ill_conditioned", tolerance=1e-5, **BOTH)
     (run,) = result["runs"]
     assert not result["in_parity"] and "float64" not in run
-    assert verify("ill_conditioned", tolerance=1e3, **BOTH)["in_parity"]
 
 
-def test_tables_name_the_layer(verify, capsys):
-    result = verify("layer_that_asks_for_devices", **ONE_STEP)
-    parity_report.print_tables(result)
-    shown = capsys.readouterr().out
-    assert "scaled ← first to differ" in shown
-    assert "A training step on replicas" in shown
-    assert "OUT OF PARITY with 2 replicas" in shown
-    assert json.loads(verification.to_json(result))["in_parity"] is False
-
-
-def test_tables_repeat_no_cause(verify, capsys):
-    result = verify(
-        "metric_that_asks_for_devices", replica_counts=(2, 4), **ONE_STEP
-    )
-    parity_report.print_tables(result)
-    shown = capsys.readouterr().out
-    assert shown.count("a metric, a loss or a callback") == 1
-    assert "likely cause: the same as with 2 replicas" in shown
-    assert "OUT OF PARITY with 2 and 4 replicas" in shown
+@pytest.mark.slow
+def test_a_large_tolerance_lets_a_difference_pass(verify):
+    result = verify("ill_conditioned", tolerance=1e3, **BOTH)
+    assert result["in_parity"] and "float64" not in result["runs"][0]
 
 
 def test_a_crash_is_no_difference(verify, capsys):
