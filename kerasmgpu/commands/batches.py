@@ -88,6 +88,8 @@ def batch_sizes(
 
 def _cut(data: Any, steps: int, global_batch_size: int | None) -> list[Any]:
     data = as_nest(data)
+    if isinstance(data, tuple) and len(data) == 1:
+        data = data if isinstance(data[0], tuple) else data[0]  # As `fit` does.
     leaves = [leaf for leaf in tf.nest.flatten(data) if leaf is not None]
     rows = {len(leaf) if np.ndim(leaf) else 0 for leaf in leaves}
     if len(rows) != 1 or 0 in rows:

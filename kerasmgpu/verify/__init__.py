@@ -11,10 +11,11 @@ differ, and the likely cause. No GPU is needed. The files, from the inside out:
 * `rounding`: whether a difference is rounding;
 * `causes`: likely causes of a difference, as sentences;
 * `outcome`: a run's result, with its files of arrays;
-* `recording`, `float_types`, `nudges`, `layer_outputs`, `training`, `child`: one
-  run, in its process;
+* `recording`, `float64_functions`, `float_types`, `nudges`, `layer_outputs`,
+  `training`, `child`: one run, in its process;
+* `runs`: starts runs;
 * `judging`: the verdict on a comparison;
-* `runs`: starts the runs one after the other and compares them;
+* `all_runs`: makes the runs one after the other and compares them;
 * `verification`: the function `verify`;
 * `parity_report`: the tables;
 * `__main__`: the command.

@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import keras
+
+from kerasmgpu.verify.float64_functions import float64_of_less
 
 FLOATS = ("bfloat16", "float16", "float32", "float64")
 """Float types, from the least precise to the most precise one."""
@@ -19,45 +20,36 @@ def dtype_of(model: keras.Model) -> str:
 
 @contextlib.contextmanager
 def float64_in_place_of_less() -> Iterator[None]:
-    """Scope in which Keras's float type, and a policy that is set, is float64.
+    """Scope in which a program computes in float64.
 
-    Without it, a program that sets mixed precision would train in that.
+    Keras's float type, and each policy that is made, is float64: that of mixed
+    precision, and of a layer whose `dtype` is `"float32"`, too. So are casts
+    and numbers that are made by hand.
     """
-    set_floatx, set_policy = (
-        keras.config.set_floatx,
-        keras.config.set_dtype_policy,
-    )
+    set_floatx, make = keras.config.set_floatx, keras.DTypePolicy.__init__
+    before = keras.config.floatx(), keras.config.dtype_policy()
 
     def instead_of_a_type(_: str) -> None:
         set_floatx("float64")
 
-    def instead_of_a_policy(policy: Any) -> None:
-        name = getattr(policy, "name", policy)
+    def instead_of_a_policy(
+        policy: keras.DTypePolicy, name: str | None = None
+    ) -> None:
         is_float = str(name).removeprefix("mixed_") in FLOATS
-        set_policy("float64" if is_float else policy)
+        make(policy, "float64" if is_float else name)
 
-    before = keras.config.floatx(), keras.config.dtype_policy()
     set_floatx("float64")
-    set_policy("float64")
     try:
-        with contextlib.ExitStack() as stack:
-            for module, name, function in (
-                (keras.config, "set_floatx", instead_of_a_type),
-                (keras.backend, "set_floatx", instead_of_a_type),
-                (keras.config, "set_dtype_policy", instead_of_a_policy),
-                (
-                    keras.mixed_precision,
-                    "set_dtype_policy",
-                    instead_of_a_policy,
-                ),
-                (
-                    keras.mixed_precision,
-                    "set_global_policy",
-                    instead_of_a_policy,
-                ),
-            ):
-                stack.enter_context(mock.patch.object(module, name, function))
+        with (
+            float64_of_less(),
+            mock.patch.object(keras.config, "set_floatx", instead_of_a_type),
+            mock.patch.object(keras.backend, "set_floatx", instead_of_a_type),
+            mock.patch.object(
+                keras.DTypePolicy, "__init__", instead_of_a_policy
+            ),
+        ):
+            keras.config.set_dtype_policy("float64")
             yield
     finally:
         set_floatx(before[0])
-        set_policy(before[1])
+        keras.config.set_dtype_policy(before[1])

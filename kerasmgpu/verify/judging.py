@@ -3,29 +3,17 @@
 `docs/verify.md` has the rules in words.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from kerasmgpu.verify import causes, rounding
 from kerasmgpu.verify.comparison import Comparison, compare
 from kerasmgpu.verify.outcome import Outcome
+from kerasmgpu.verify.runs import Runs
 
 EQUAL = "equal"
 ROUNDING = "rounding"
 DIFFERENT = "different"
 """Verdicts of a comparison."""
-
-
-class Runs(Protocol):
-    """Makes runs of a program; see `runs.Runs`."""
-
-    def outcome(
-        self,
-        name: str,
-        num_replicas: int | None = None,
-        nudge: tuple[float, int] | None = None,
-        float64: bool | None = None,
-    ) -> Outcome:
-        """Runs the program once."""
 
 
 class Reference:

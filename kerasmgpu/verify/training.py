@@ -18,6 +18,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.report import by_layer
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
+from kerasmgpu.verify.float64_functions import batches_of_float64
 from kerasmgpu.verify.float_types import dtype_of, float64_in_place_of_less
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.nudges import nudge_outputs, nudged_weights
@@ -105,6 +106,8 @@ def record(
         dataset = batches.first_batches(
             data, job["steps"], job["global_batch_size"]
         )
+        if job["float64"]:
+            dataset = batches_of_float64(dataset)
         described = [batches.describe(batch) for batch in dataset]
         if not described:
             raise InputError("the data are empty; at least one batch is needed")

@@ -20,8 +20,9 @@ from kerasmgpu.errors import (
 )
 from kerasmgpu.replica_arithmetic import checked_shard
 from kerasmgpu.verify import parity_report
+from kerasmgpu.verify.all_runs import compare_all
 from kerasmgpu.verify.outcome import save_arrays
-from kerasmgpu.verify.runs import Runs, compare_all
+from kerasmgpu.verify.runs import Runs
 
 
 @checked_arguments

@@ -125,6 +125,15 @@ def test_parts_that_are_left_out_stay_in_their_place():
     assert describe(batch)["rows"] == 5
 
 
+def test_inputs_alone_are_no_tuple():
+    """As `fit` gives them to a `train_step`."""
+    for data in (X, (X,), (X, None)):
+        (batch,) = first_batches(data, 1, 8)
+        assert batch.shape == (5, 3)
+    (batch,) = first_batches(((X, X),), 1, 8)
+    assert [len(part) for part in batch[0]] == [5, 5]
+
+
 def test_named_tuples_keep_their_names():
     pair = collections.namedtuple("Pair", "second first")
     (batch,) = first_batches((pair(X, Y), Y), 1, 8)

@@ -1,6 +1,7 @@
 """Programs to verify: sound ones, and ones with a planted fault."""
 
 import concurrent.futures
+import contextlib
 import time
 
 import keras
@@ -221,7 +222,8 @@ def data_that_crashes():
 
 
 def unseeded_order():
-    order = np.random.default_rng().permutation(200)
+    """Of 20 rows, so that two batches of 13 have some in common."""
+    order = np.random.default_rng().permutation(20)
     x, y = data()
     return x[order], y[order]
 
@@ -446,21 +448,39 @@ def fault_of_float32():
     return net(Float32Only(name="rounded"))
 
 
-def mixed_precision():
-    """Its policy is set by hand, so that it computes in bfloat16 only."""
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+@contextlib.contextmanager
+def policy(name):
+    """Keras's default policy is another one inside."""
+    keras.mixed_precision.set_global_policy(name)
     try:
-        return net(layers.BatchNormalization(), layers.Dense(4))
+        yield
     finally:
         keras.mixed_precision.set_global_policy(keras.config.floatx())
+
+
+def mixed_precision():
+    with policy("mixed_bfloat16"):
+        return net(layers.BatchNormalization(), layers.Dense(4))
 
 
 def fault_in_mixed_precision():
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    try:
+    with policy("mixed_bfloat16"):
         return net(layers.Dense(4), ByDevices(name="scaled"))
-    finally:
-        keras.mixed_precision.set_global_policy(keras.config.floatx())
+
+
+def outputs_of_float32(step=keras.Sequential, **compile_args):
+    """Mixed precision as Keras's guide has it."""
+    with policy("mixed_bfloat16"):
+        return net(
+            layers.Dense(4),
+            layers.Activation("tanh", dtype="float32"),
+            model=step,
+            **compile_args,
+        )
+
+
+def tiny_fault_beside_float32():
+    return outputs_of_float32(OffByAMillionth, optimizer="adam")
 
 
 def one_layer_of_bfloat16():
@@ -468,23 +488,68 @@ def one_layer_of_bfloat16():
 
 
 def fault_beside_bfloat16():
-    """Can't be compared in float64: a type is set by hand."""
     return net(
         layers.Dense(4, dtype="mixed_bfloat16"), ByDevices(name="scaled")
     )
 
 
-def one_layer_of_float32():
-    """As the outputs of a network in mixed precision."""
-    return net(layers.BatchNormalization(), layers.Dense(4, dtype="float32"))
+class Bfloat16(keras.DTypePolicy):
+    """A policy of one's own, of which nobody knows the float64."""
+
+    compute_dtype = "bfloat16"
+
+    def __init__(self):
+        super().__init__("float32")
+
+
+def policy_of_its_own():
+    return net(layers.Dense(4, dtype=Bfloat16()))
+
+
+def fault_where_a_type_stays():
+    return net(layers.Dense(4, dtype=Bfloat16()), ByDevices(name="scaled"))
 
 
 class Single(layers.Layer):
-    """Casts by hand, so that it can't be called in float64."""
+    """Adds numbers of float32, whatever it is given."""
 
     def call(self, inputs):
-        return inputs + tf.ones([], tf.float32)
+        return tf.cast(inputs, tf.float32) + tf.ones([], tf.float32)
 
 
 def casts_by_hand():
     return net(Single())
+
+
+def loss_of_float32():
+    """Its mean over the rows is of float32."""
+
+    def loss(y_true, y_pred):
+        errors = tf.cast(y_true, tf.float32) - tf.cast(y_pred, tf.float32)
+        return tf.reduce_mean(tf.square(errors))
+
+    return net(loss=loss)
+
+
+def top_k_of_float32():
+    """TensorFlow has the metric in float32 only."""
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(5)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    top = keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")
+    model.compile("adam", loss, metrics=[top])
+    labels = np.random.default_rng(1).integers(0, 5, 200)
+    return model, (data()[0], labels)
+
+
+class Half(layers.Layer):
+    """Multiplies by a variable of float32, which no float64 fits."""
+
+    def build(self, _):
+        self.half = tf.Variable(0.5)
+
+    def call(self, inputs):
+        return inputs * self.half
+
+
+def refuses_float64():
+    return net(Half())

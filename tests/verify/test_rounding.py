@@ -42,7 +42,7 @@ def test_a_hundred_times_what_a_nudge_does_is_rounding():
 
 def test_each_variable_has_its_own_noise():
     """A momentum that a nudge leaves as it is shows a gradient off by 1e-6."""
-    noise = exact(weights=0.5, by_variable=[[0.5, 1e-14]])
+    noise = exact(weights=0.5, slots=0.5, by_variable=[[0.5, 1e-14]])
     assert is_like_noise(
         exact(weights=1.0, by_variable=[[1.0, 0.0]]), [noise], "float64"
     )
