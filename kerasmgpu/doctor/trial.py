@@ -112,6 +112,7 @@ def train(
         "global_batch_size": BATCH,
         "start": start,
         "nudge": nudge,
+        "float64": False,
     }
     facts = training.record(build, strategy, job)
     facts["figures"] = _figures(trial, built[0], facts)

@@ -89,9 +89,9 @@ def record(
             of a `keras.distribution` that the program sets.
         job: Dictionary: `"folder"` for the files; `"seed"`, `"steps"` and
             `"global_batch_size"`; `"start"`, the file of the first run's
-            initial weights or `None`; and `"nudge"`, the relative size and
-            the seed of random changes of these and of what layers give, or
-            `None`.
+            initial weights or `None`; `"nudge"`, the relative size and the
+            seed of random changes of these and of what layers give, or `None`;
+            and `"float64"`, whether floats of the data are float64.
         tell: Function called with the name of each phase as it begins.
 
     Returns:
