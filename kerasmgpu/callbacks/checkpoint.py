@@ -112,8 +112,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         InputError: In the constructor, on invalid arguments; when training
             begins, if the directory can't be written, or holds only damaged
             checkpoints or those of another model, or if no metadata server
-            answers; during training, if a
-            checkpoint can't be written.
+            answers; during training, if a checkpoint can't be written.
         SystemExit: With status 75, after SIGTERM or a notice.
         KeyboardInterrupt: After Ctrl-C.
 

@@ -208,7 +208,7 @@ class _Barriers:
     def write(self, level: int) -> None:
         """Writes the barrier in front of a level, if anything waits for it."""
         step, late = self._step, self._late
-        if level == 0 and self._build.parent is None:
+        if level == 0 and step.takers:
             return  # Nothing that has run by then takes the batch.
         if level % 2:
             waiting = {n for n in step.nodes if self._follows(n, level)}
