@@ -83,6 +83,8 @@ EXTRAS["test"] = [
     "setuptools>=77",
     # The tests of object stores put a file system of their own behind it.
     "fsspec>=2024.2",
+    # The tests of its loaders' states.
+    "grain>=0.2.12",
     # The tests of GPUs' counters put recorded answers under it.
     "nvidia-ml-py>=12.0",
     *EXTRAS["recipes"],

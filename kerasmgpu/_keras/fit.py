@@ -108,6 +108,8 @@ class Fit:
         self.logs: dict[str, Any] = {}
         self.length_known = False
         self.skipped = 0
+        # The `grain_states.GrainSource` that is read, if there is one.
+        self.grain: Any = None
         # This and the next: used by `writers`.
         self.private_folder: str | None = None
         self.redirected: list[tuple[Any, str, Any]] = []
@@ -244,12 +246,51 @@ class Fit:
                 read += num_found
         return read
 
-    def skip(self, num_steps: int, read: bool = True) -> None:
+    def keep_data_states(self) -> None:
+        """Keeps what `data_state` returns; call it from `on_fit_ready`."""
+        if self.grain is not None:
+            self.grain.keeps_states = True
+            self.grain.is_one_stream = self.data_is_one_stream
+
+    def data_state(
+        self, first_epoch: int, epoch: int, step: int
+    ) -> dict[str, Any] | None:
+        """Where the data go on after a step, for `start_data_at`.
+
+        Args:
+            first_epoch: Integer, first epoch of the run.
+            epoch: Integer, the running epoch; between epochs, the next one.
+            step: Integer, number of its finished steps.
+
+        Returns:
+            Plain data; `None` if they begin anew there, or have no state.
+        """
+        if self.grain is None:
+            return None
+        per_epoch, each = self.steps_per_epoch, self.steps_per_execution
+        if per_epoch:  # One stream of whole executions.
+            step += (epoch - first_epoch) * -(-per_epoch // each) * each
+        return self.grain.saved_state(step)
+
+    def start_data_at(self, state: dict[str, Any] | None) -> bool:
+        """Lets the data begin at a `data_state`; returns whether they do.
+
+        Call it from `before_epoch`.
+        """
+        if state is None or self.grain is None:
+            return False
+        return self.grain.start_at(state)
+
+    def skip(
+        self, num_steps: int, read: bool = True, counts: bool = False
+    ) -> None:
         """Skips steps that are done; call it from `at_epoch_start`.
 
         Args:
             read: Boolean, whether to read their batches; `False` for data
                 that already begin after them.
+            counts: Boolean, whether batches that aren't read count as the
+                epoch's.
 
         Raises:
             InputError: If `num_steps` is no multiple of the steps per
@@ -267,7 +308,7 @@ class Fit:
             item = next(self.iterator._epoch_iterator, None)
             if not read:
                 # Keras compares it with the number of batches in the data.
-                self.iterator._steps_seen -= per_execution
+                self.iterator._steps_seen -= 0 if counts else per_execution
                 continue
             for _ in range(per_execution):
                 if item is None or next(item[-1], None) is None:

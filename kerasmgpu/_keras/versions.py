@@ -75,6 +75,13 @@ def _module(*names: str) -> ModuleType:
     return importlib.import_module(names[-1])
 
 
+def module_or_none(name: str) -> ModuleType | None:
+    """Imports a module that the oldest releases of Keras lack."""
+    with contextlib.suppress(ModuleNotFoundError):
+        return importlib.import_module(name)
+    return None
+
+
 tensorflow_core = _module(
     "keras.src.backend.tensorflow.core",
     "keras.src.backend.tensorflow.ops.core",  # From Keras 3.16 on.

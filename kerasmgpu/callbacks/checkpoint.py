@@ -211,6 +211,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         self.seconds_waited = 0.0
         self._found: Any = None  # A `restoring.Found`, until restored.
         self._first_epoch: Any = None
+        self._data_begin_there = False
         self._random_at_epoch_start: Any = None
         self._executions = 0
         self._is_saved = False
@@ -233,6 +234,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         others = [c for c in fit.callbacks if _has_state(c, self)]
         self._callback_states = CallbackStates(others)
         self._settings = run_settings.read(self.model, fit)
+        fit.keep_data_states()
         found = self._resumption.found(self.model.distribute_strategy, fit)
         if self.sharded:
             self._name(0, 0)  # Without a shared folder, no step is run.
@@ -276,11 +278,12 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         progress = self._found.progress
         if progress.step:
             start = time.monotonic()
-            fit.skip(progress.step, read=not self.data_goes_on)
-            _tell_reading(0 if self.data_goes_on else progress.step, start)
+            reads = not (self.data_goes_on or self._data_begin_there)
+            fit.skip(progress.step, reads, counts=self._data_begin_there)
+            _tell_reading(progress.step if reads else 0, start)
             # This epoch's start hooks have run twice; restores the state again.
             self._put_back()
-            read_again = fit.data_is_python and not self.data_goes_on
+            read_again = fit.data_is_python and reads
             self._restore_random(progress.random, not read_again)
         self._schedule.start_epoch(progress.step)
         self._found = None
@@ -354,7 +357,9 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
         Reads earlier epochs' data again, unless the data go on by themselves.
         """
         stream = False
-        if not self.data_goes_on:
+        self._data_begin_there = fit.start_data_at(progress.data)
+        begin_there = self._data_begin_there and fit.data_is_one_stream
+        if not self.data_goes_on and not begin_there:
             start = time.monotonic()
             epochs = progress.epoch - progress.first_epoch
             _tell_reading(fit.rewind(epochs, progress.num_batches), start)
@@ -406,6 +411,7 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             steps_per_epoch=fit.steps_per_epoch,
             uses_xla=xla_choice.choice(self.model),
             settings=self._settings,
+            data=fit.data_state(self._first_epoch, epoch, step),
         )
         strategy = self.model.distribute_strategy
         name = self._name(epoch, step)

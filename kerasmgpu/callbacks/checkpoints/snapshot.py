@@ -6,7 +6,8 @@
 | metrics of the running epoch       | the same, if the epoch has begun       |
 | RNG state, now and at the start of | `_keras/random_state.py`               |
 | the epoch                          |                                        |
-| position in the data               | batch counts; `_keras/fit.py` skips    |
+| position in the data               | batch counts; `_keras/fit.py` skips.   |
+|                                    | Of `grain`: `_keras/grain_states.py`   |
 | other callbacks, with the history  | `callback_states.py`                   |
 | whether XLA was found to be faster | `_keras/xla_choice.py`                 |
 | settings, only to be compared      | `_keras/run_settings.py`               |
@@ -44,6 +45,7 @@ class Progress:
     steps_per_epoch: int | None = None
     uses_xla: bool | None = None
     settings: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass
