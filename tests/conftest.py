@@ -3,6 +3,7 @@
 `tests.devices` says how the tests are run on a GPU.
 """
 
+import collections
 import gc
 import os
 import signal
@@ -45,7 +46,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: left out without --all.")
     config.addinivalue_line(
-        "markers", "nightly: left out without --all, and of .ci/run."
+        "markers",
+        "nightly(but=0): left out without --all, and of .ci/run; of a "
+        "parametrised test all but the first quick and slow cases.",
     )
     config.addinivalue_line(
         "markers",
@@ -54,7 +57,9 @@ def pytest_configure(config):
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # Before pytest's own `-m`.
 def pytest_collection_modifyitems(config, items):
+    _keep_first_cases(items)
     if config.getoption("--all"):
         return
     left_out = {
@@ -64,6 +69,21 @@ def pytest_collection_modifyitems(config, items):
     }
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def _keep_first_cases(items):
+    """Takes the marker `nightly(but=…)` from the first cases of each test."""
+    cases = collections.Counter()
+    for item in items:
+        markers = list(item.iter_markers("nightly"))
+        if not markers or not all(marker.kwargs for marker in markers):
+            continue
+        (marker,) = markers
+        is_slow = item.get_closest_marker("slow") is not None
+        test = item.path, item.originalname, is_slow
+        cases[test] += 1
+        if cases[test] <= marker.kwargs["but"]:
+            item.own_markers.remove(marker)
 
 
 def pytest_collection_finish():

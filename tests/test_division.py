@@ -96,6 +96,7 @@ def of_function(variable):
     return variable.dtype == "float32" and len(variable.shape) - 1
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize(
     "shard", ["optimizer", "weights", "embeddings", of_function]
 )

@@ -150,6 +150,7 @@ def branching_on_the_optimizer(scope):
     return fitted_small(model)
 
 
+@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize(
     "program",
     [

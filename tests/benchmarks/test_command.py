@@ -51,7 +51,7 @@ def test_what_does_not_train_with_tensorflow_does_not_import_it(module):
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_contenders_for_real(tmp_path):
     done = command(
         "--workloads=convnet",

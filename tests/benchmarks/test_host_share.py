@@ -47,7 +47,7 @@ def test_parts_are_sums_of_medians():
     assert (cells[4], cells[5], cells[-1]) == ("nan", "1.0", "nan |")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_training_is_profiled():
     (row,) = run(["deep_narrow"], ["kerasmgpu"], [2], 10)
     parts = row["parts"]

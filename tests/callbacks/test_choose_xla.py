@@ -90,6 +90,7 @@ def choosing(with_xla, executions=2):
     return choose
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "num_replicas, settings, with_xla",
     [
@@ -137,7 +138,7 @@ def test_numbers_on_devices_that_get_shares(like_gpus, runs):
         np.testing.assert_allclose(found, own, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_epochs_last_batch_is_compiled_for_too(replicas, runs):
     choose = choosing(1.0)
     model = compiled(replicas(2))

@@ -168,6 +168,7 @@ print("trained")
 """
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "line, works",

@@ -37,7 +37,7 @@ def words(output):
     return " ".join(output.replace("│", " ").split())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_module_in_the_working_directory(tmp_path):
     console.put_module(programs, tmp_path)
     flags = ["--virtual_devices=3", "--shard=weights", "--output=out.json"]
@@ -75,7 +75,7 @@ def test_a_crash_and_a_hang_have_their_rows(tmp_path):
     assert "time.sleep(1000))" in words(output)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_of_two_workers(tmp_path):
     """In which all goes well until one worker fails in its last process."""
     launch = ["launch", "--num_workers=2", "-m", "kerasmgpu"]

@@ -81,6 +81,7 @@ def test_both_begin_with_the_same_weights(sound):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("build", ["on_a_mesh", "own_strategy"])
 def test_the_mesh_of_a_program_is_that_of_all_stages(build, tmp_path):
     settings = {"num_replicas": 4, "virtual_devices": None}

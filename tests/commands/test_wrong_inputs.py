@@ -15,7 +15,7 @@ from tests.commands import wrong_inputs
 _LOG = re.compile(rf"I\d{{4}} |W\d{{4}} .* no GPU is visible|.*{LOADING}$")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_is_one_line():
     done = subprocess.run(
         [sys.executable, "-m", "tests.commands.wrong_inputs", "--json"],

@@ -17,7 +17,7 @@ from tests.engine.test_xla_cache import start
 BUILD = "tests.compile.programs:build"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_compiles_nothing(tmp_path):
     console.put_module(programs, tmp_path)
     folder = tmp_path / "compiled"

@@ -22,16 +22,14 @@ SLOW = (
     "docs/input.md",
     "docs/monitoring.md",
     "docs/notebooks.md",
-    "docs/speed.md",
 )
+TIERS = dict.fromkeys(SLOW, pytest.mark.slow)
+TIERS["docs/speed.md"] = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
-        for page in WITH_PYTHON
-    ],
+    [pytest.param(page, marks=TIERS.get(page, ())) for page in WITH_PYTHON],
 )
 def test_python_runs(page, tmp_path, monkeypatch):
     """A page's code, top to bottom, as pasted; tracebacks name its lines."""

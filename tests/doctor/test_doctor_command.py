@@ -59,7 +59,7 @@ def test_a_problem_ends_with_status_1():
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_of_two_workers():
     done = run(
         "launch",

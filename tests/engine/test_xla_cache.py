@@ -83,7 +83,7 @@ def test_a_second_start_compiles_only_what_is_damaged(tmp_path):
     assert "kept for the next" not in log
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_goes_on_without_a_folder(tmp_path):
     (tmp_path / "file").touch()
     losses, _, _, log = start(tmp_path / "file")
@@ -114,6 +114,7 @@ _LISTS = (
 )
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "imports, lists",
     [

@@ -12,6 +12,7 @@ ELSEWHERE = {"stopped", "killed", "data raise", "slow worker", "out of memory"}
 `test_out_of_memory` in `tests/workers`."""
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "names",
     [

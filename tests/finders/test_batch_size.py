@@ -24,7 +24,7 @@ def find(name, **arguments):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_replicas_run_out_of_memory(capsys, tmp_path):
     plot = tmp_path / "plot.png"
     found = find("runs_out", virtual_devices=2, low=100, show=True, plot=plot)
@@ -93,7 +93,7 @@ def test_a_size_fails_only_in_a_process_of_its_own():
     assert rows[400].startswith("killed (SIGKILL)")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tensorflow_runs_out_of_memory():
     found = find("limited_memory", low=16, precision=1, stop_when_flat=False)
     assert found.stopped_by == "failed"
@@ -103,7 +103,7 @@ def test_tensorflow_runs_out_of_memory():
     assert any("out of memory" in e or "bad_alloc" in e for e in errors)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_data_end_the_search():
     found = find("sound", data=f"{PROGRAMS}:batches", stop_when_flat=False)
     # Batches of 20 rows, two of them: more rows than there are.
@@ -112,7 +112,7 @@ def test_the_data_end_the_search():
     assert [row["global_batch_size"] for row in found.table] == [600, 1000]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_does_not_train_at_all():
     with pytest.raises(InputError, match="one row does not train: out of mem"):
         find("not_even_one", low=1)

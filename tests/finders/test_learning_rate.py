@@ -61,6 +61,7 @@ def scaled():
     )
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "num_replicas, optimizer, compile_args",
     [

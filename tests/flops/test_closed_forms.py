@@ -16,10 +16,11 @@ ROWS = closed_forms.ROWS
 LARGE = (closed_forms.resnet, closed_forms.mobilenet)
 
 
+@pytest.mark.nightly(but=8)
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(make, marks=pytest.mark.slow) if make in LARGE else make
+        pytest.param(make, marks=pytest.mark.nightly) if make in LARGE else make
         for make in closed_forms.MODELS
     ],
     ids=lambda f: f.__name__,
@@ -41,7 +42,7 @@ def forward(step):
     return sum(value(p.flops, 1) for p in products if not p.is_backward)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name, giga_multiply_adds",
     [

@@ -106,6 +106,7 @@ def test_auto_explains_when_it_gives_up():
     assert strategy.micro_batches == "auto"
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("shard", ["weights", "optimizer"])
 def test_sharded_steps_are_predicted(shard):
     said = on_small_devices(shard)
@@ -131,6 +132,7 @@ def test_a_mesh_is_predicted(monkeypatch):
     assert "shard" not in said
 
 
+@pytest.mark.nightly
 def test_a_layout_that_was_found_is_predicted():
     """Where no limit is known: the bytes of two numbers of micro-batches."""
     strategy = kerasmgpu.strategy(mesh=(2, 2), layout="auto")
@@ -148,6 +150,7 @@ def test_the_settings_of_sharded_steps_are_those_of_whole_ones():
     assert fitting[0].split("\n")[0] == fitting[1].split("\n")[0]
 
 
+@pytest.mark.nightly
 def test_what_a_function_shards_is_not_predicted(monkeypatch):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
     said = message(mirrored(2, lambda variable: True))

@@ -45,6 +45,7 @@ def test_the_command_prints_what_fits(tmp_path):
     assert "fits on 1 replica with --shard=none" in report["verdict"]
 
 
+@pytest.mark.nightly
 def test_the_function_prints_a_table(capsys):
     report = memory(BUILD, replicas=[2], device_memory="1KiB")
     shown = capsys.readouterr().out

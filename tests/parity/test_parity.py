@@ -122,6 +122,7 @@ def sharded_weights():
     return made
 
 
+@pytest.mark.nightly(but=16)
 @pytest.mark.parametrize("case, fixture, num_replicas", RUNS)
 def test_replicas_follow_one_device(
     case, fixture, num_replicas, on_one_device, request
@@ -135,7 +136,7 @@ def test_replicas_follow_one_device(
     assert not many.data_changed, "fit changed the user's arrays"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("name", DOUBLE_PRECISION)
 def test_double_precision_agrees_to_its_last_digits(name, replicas):
     keras.config.set_floatx("float64")

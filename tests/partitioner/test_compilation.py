@@ -184,6 +184,7 @@ def block(strategy):
     return strategy.partitioned(step, True, "step")
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("shares_memory", [True, False])
 def test_replicas_have_the_same_clusters(shares_memory):
     """Their number doesn't grow with that of the replicas."""

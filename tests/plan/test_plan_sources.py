@@ -182,7 +182,7 @@ def test_data_may_be_a_list_of_arrays(tmp_path):
     assert not result["sets_distribution"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_mesh_is_counted(tmp_path, monkeypatch):
     path = tmp_path / "on_a_mesh.py"
     distribution = """

@@ -120,6 +120,7 @@ def adapters_are_added():
     return [model.predict(BATCH)]
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "program",
     [

@@ -122,7 +122,7 @@ def finite():
     return model, NAN
 
 
-QUICK = {"assertion aside", "py_function", "branch", "index"}
+QUICK = {"assertion aside", "py_function", "branch"}
 
 PROGRAMS = {
     "assertion aside": of(aside),
@@ -209,6 +209,7 @@ def test_three_replicas_are_as_one_device(alone, name):
     check(alone(name), name, [three] * RUNS)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_divided_state_is_as_on_one_device(alone, setting):
@@ -216,6 +217,7 @@ def test_divided_state_is_as_on_one_device(alone, setting):
     check(alone("assertion aside"), "assertion aside", [strategy] * 3)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_divided_state_ends_alike_each_time(setting):

@@ -61,6 +61,7 @@ def spec(found, path):
     return None if layout is None else tuple(layout.axes)
 
 
+@pytest.mark.nightly
 def test_it_is_megatrons_for_attention_and_wide_layers(found):
     for name in ("query", "key", "value"):
         assert spec(found, f"attend/{name}/kernel") == (None, "model", None)

@@ -92,15 +92,16 @@ def offloaded(num_replicas, shard="optimizer", **settings):
     return mirrored(num_replicas, shard, **settings)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "strategy, optimizer",
     [
-        (dict(num_replicas=1), scaled),
         (dict(num_replicas=2, shard="weights", micro_batches=2), averaged),
         (dict(num_replicas=4, shard="weights", shard_over=2), adam),
+        (dict(num_replicas=1), scaled),
         (dict(num_replicas=3), accumulated),
     ],
-    ids=["one", "micro-batches", "groups", "accumulation"],
+    ids=["micro-batches", "groups", "one", "accumulation"],
 )
 def test_offloaded_slots_follow_one_device(strategy, optimizer):
     check(offloaded(**strategy), optimizer)

@@ -50,7 +50,7 @@ def _outcome(micro_batches, rows):
     return done.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_auto_trains_a_batch_8_times_what_fits():
     assert _outcome(1, 1024) == "trained 2"
     assert _outcome(1, 2048) == "out of memory"

@@ -90,13 +90,14 @@ SETTINGS = [
     {"shard": "weights", "min_shard_bytes": 0},
     {"dtype": "mixed_bfloat16"},
 ]
-# One model under every other setting; nightly, both under all.
+QUICK = {(0, 0), (0, 2), (1, 3)}
+# One model under each of some settings; nightly, both under all.
 RUNS = [
     pytest.param(
         build,
         settings,
         id=f"{build.__name__}-{settings}",
-        marks=() if (first + second) % 2 == 0 else pytest.mark.nightly,
+        marks=() if (first, second) in QUICK else pytest.mark.nightly,
     )
     for first, build in enumerate([transformer, image_classifier])
     for second, settings in enumerate(SETTINGS)
@@ -215,6 +216,7 @@ def test_xla_is_left_alone(caplog):
     assert "has no effect with jit_compile=True" in caplog.text
 
 
+@pytest.mark.nightly
 def test_what_is_on_the_host_or_divided_takes_less_of_a_device():
     whole, divided, on_host = (
         choices(transformer, **settings)._state()

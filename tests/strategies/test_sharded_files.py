@@ -188,6 +188,7 @@ def save_checkpoint(model, folder):
 WAYS = {"model.save": save_whole_model, "tf.train.Checkpoint": save_checkpoint}
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("before, after, way", FROM_ONE_TO_ANOTHER)
 def test_state_is_restored_under_another_setting(tmp_path, before, after, way):
     first = build(before)
@@ -267,6 +268,7 @@ def whole():
     return state(model), losses
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("after", ["weights of 2", "weights of 3"])
 def test_backup_and_restore(tmp_path, whole, after):
     cut, resumed = build("weights of 2"), build(after)

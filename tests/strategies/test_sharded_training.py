@@ -19,7 +19,6 @@ QUICK = {
     ("tables, adagrad", "embeddings", 3),
     ("ema", "optimizer", 3),
     ("weight decay", "optimizer", 2),
-    ("run eagerly", "weights", 2),
     ("own weights", "weights", 3),
     ("int8 base", "weights", 3),
 }
@@ -27,6 +26,7 @@ QUICK = {
 
 RUNS = {
     ("gpt", "weights", 3),
+    ("run eagerly", "weights", 2),
     ("tables, sgd", "embeddings", 2),
     ("tables, momentum", "weights", 3),
     ("tables, clipnorm", "optimizer", 2),
@@ -39,7 +39,6 @@ RUNS = {
 QUICK_PARTS = {
     ("convnet", "weights", 2, 3),
     ("tables, adagrad", "embeddings", 3, 2),
-    ("gan", "weights", 2, 2),
 }
 """Runs with micro-batches of the quick tier."""
 
@@ -54,6 +53,7 @@ IN_PARTS = {
     ("jit compile", "weights", 2, 2),
     ("run eagerly", "weights", 2, 2),
     ("gpt", "weights", 2, 3),
+    ("gan", "weights", 2, 2),
     ("ema", "optimizer", 3, 2),
     ("tables, clipnorm", "embeddings", 2, 3),
     ("own weights", "weights", 3, 3),

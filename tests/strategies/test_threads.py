@@ -129,8 +129,8 @@ PLACES = [
 @pytest.mark.parametrize(
     "shard, units",
     [
-        pytest.param(None, (5, 5), id="equal"),
         pytest.param("weights", (5, 7), id="divided-unlike"),
+        pytest.param(None, (5, 5), id="equal", marks=pytest.mark.nightly),
         pytest.param(None, (5, 7), id="unlike", marks=pytest.mark.slow),
         pytest.param(
             "weights", (5, 5), id="divided-equal", marks=pytest.mark.slow

@@ -133,7 +133,7 @@ def _until(condition, seconds=20):
         time.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_function_of_a_program_that_runs(tmp_path):
     """`kerasmgpu.verify(build, arrays)` in a script, and its guard."""
     source = textwrap.dedent(

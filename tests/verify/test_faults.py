@@ -107,6 +107,7 @@ def verify(tmp_path_factory):
     return verify
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize(
     "program, counts",
     [
@@ -150,6 +151,7 @@ def only_cause(result, replicas=2):
     return run, cause
 
 
+@pytest.mark.nightly
 def test_layer_that_asks_for_devices(verify):
     run, cause = only_cause(verify("layer_that_asks_for_devices", **ONE_STEP))
     assert run["first_step"] == 1
@@ -168,6 +170,7 @@ def test_tables_name_the_layer(verify, capsys):
     assert json.loads(verification.to_json(result))["in_parity"] is False
 
 
+@pytest.mark.nightly
 def test_a_mesh_is_compared_and_named(verify, capsys):
     result = verify("on_a_mesh", replica_counts=(4,), **ONE_STEP)
     parity_report.print_tables(result)
@@ -213,6 +216,7 @@ def test_step_that_asks_for_devices(verify):
     assert "the first update is 0.5 times that of one device" in cause
 
 
+@pytest.mark.nightly
 def test_metric_that_asks_for_devices(verify):
     result = verify(
         "metric_that_asks_for_devices", replica_counts=(2, 4), **ONE_STEP
@@ -265,6 +269,7 @@ def test_rounding_is_no_fault(verify, capsys):
     assert "IN PARITY" in shown and "within rounding: W" in shown
 
 
+@pytest.mark.nightly
 def test_a_tie_is_no_fault(verify):
     result = verify("tied_scores", **BOTH)
     assert result["in_parity"]
@@ -289,6 +294,7 @@ def test_an_ordinary_network_is_in_parity(verify):
         assert run["float64"]["checks"]["weights (W)"]["distance"] < 1e-8
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "program, count, layer",
     [
@@ -326,6 +332,7 @@ def test_a_fault_of_float32_alone_is_found(verify, capsys):
     assert run["first_layer"] == "rounded"
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "program, dtype",
     [
@@ -355,6 +362,7 @@ def test_a_type_that_stays_is_told(verify, capsys):
     assert "compared in float64: layers compute in bfloat16" in shown
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "program",
     [
@@ -382,6 +390,7 @@ def test_a_program_that_can_not_run_in_float64(verify, capsys):
     assert "They aren't compared in float64: " in shown
 
 
+@pytest.mark.nightly
 def test_a_tolerance_is_all_that_counts(verify):
     result = verify("ill_conditioned", tolerance=1e-5, **BOTH)
     (run,) = result["runs"]
@@ -415,6 +424,7 @@ def test_an_optimizer_made_outside_the_scope_is_one_clear_line(verify, capsys):
     assert "OUT OF PARITY" not in shown
 
 
+@pytest.mark.nightly
 def test_a_crash_beside_a_difference(verify, capsys):
     result = verify(
         "crashes_on_three_replicas", replica_counts=(2, 3), **ONE_STEP

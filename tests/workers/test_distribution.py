@@ -35,6 +35,7 @@ def test_one_process_reads_any_data():
     compare(distribution_program.trained(distribution, kinds), kinds)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

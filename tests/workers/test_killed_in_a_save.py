@@ -8,7 +8,7 @@ from tests.chaos import campaign, faults
 from tests.workers.quiet_program import EPOCHS
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.job_case(2, 1, "quiet")
 def test_a_worker_killed_in_a_save_changes_nothing(job, tmp_path):
     outcome = campaign.strike(

@@ -13,6 +13,7 @@ from kerasmgpu.job import ports
 from kerasmgpu.job.cluster import Worker
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "end, reason",
     [

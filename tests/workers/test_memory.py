@@ -46,12 +46,14 @@ def alone():
     return grown(_PROGRAM, "plain", "devices")
 
 
+@pytest.mark.nightly
 def test_workers_and_replicas_hold_at_most_1_3_times_one_device(workers, alone):
     # Of 261 MiB on one device; two devices of one process share the memory.
     most = max(alone["devices"] + workers["workers"])
     assert most <= 1.3 * alone["plain"][0], (alone, workers)
 
 
+@pytest.mark.nightly
 def test_weights_that_are_sharded_over_workers(workers, alone):
     # A third of 261 MiB, and two weights of 5 MiB; and TensorFlow's buffers.
     assert max(workers["sharded"]) <= 0.5 * alone["plain"][0], (alone, workers)

@@ -51,6 +51,7 @@ def test_one_line_and_one_run_for_all_workers(job, tmp_path):
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.job_case(2, 1, "devices")
 def test_each_worker_writes_a_file_and_the_history_is_of_all(job):
     own, other = (

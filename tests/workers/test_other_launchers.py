@@ -42,6 +42,7 @@ def compare_with_one_device(folder, one):
     compare(CASES[NAME], one, workers)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", RANKS)
 def test_two_processes_train_one_model(launcher, tmp_path, on_one_device):

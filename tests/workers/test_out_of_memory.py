@@ -9,6 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_all_workers_run_the_step_again(tmp_path):
     done = subprocess.run(
         [

@@ -49,19 +49,15 @@ for _names in JOBS.values():
 
 QUICK = {
     "uneven last batch",
-    "metric that is no sum",
 }
 """Cases of the quick tier, in a job of two workers with one replica each."""
 
 SLOW = {
-    "rows of a batch that stay",
+    "metric that is no sum",
     "jit compile",
-    "add loss of a mean",
     "a python generator",
-    "sparse tensors",
     "batch normalisation with a mask",
     "one row in the last batch",
-    "convolution with empty replicas",
 }
 """Cases of the slow tier; the others are nightly."""
 

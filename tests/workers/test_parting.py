@@ -26,6 +26,7 @@ WAYS = {
 }
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_worker_and_what_it_does_are_named(way):
     command = [sys.executable, "-m", "kerasmgpu.launch", "--num_workers=2"]

@@ -38,6 +38,7 @@ def alone(tmp_path_factory):
     return folder, autoencoder.run(**SETTINGS, output_dir=str(folder))
 
 
+@pytest.mark.nightly
 def test_the_autoencoder_ends_as_in_one_process(alone, tmp_path):
     folder = tmp_path / "run"
     output = train(folder, num_workers=2)

@@ -64,6 +64,7 @@ def test_workers_write_their_own_parts(job):
         require_restored(newest.parent, expected, strategy)
 
 
+@pytest.mark.nightly
 @pytest.mark.job_case(2, 2, "resume mesh")
 def test_workers_change_their_mesh(job):
     for expected, state in job.workers:
@@ -72,6 +73,7 @@ def test_workers_change_their_mesh(job):
     require_restored(job.files, expected, None)
 
 
+@pytest.mark.nightly
 @pytest.mark.job_case(2, 1, "resume unshared")
 def test_all_workers_say_that_a_part_is_missing(job):
     first, second = job.workers
@@ -86,6 +88,7 @@ def test_all_workers_say_that_a_part_is_missing(job):
     assert any("is not shared with workers 1" in line for line in job.lines)
 
 
+@pytest.mark.nightly
 def test_no_worker_holds_the_whole_checkpoint(tmp_path):
     launch("save", tmp_path)
     (file,) = tmp_path.iterdir()

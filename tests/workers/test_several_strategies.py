@@ -7,7 +7,7 @@ from kerasmgpu.job import membership
 from kerasmgpu.job.cluster import Worker
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.job_case(2, 1, "strategies")
 def test_each_strategy_of_a_job_trains_its_models(job):
     assert "Enabling collective ops after program startup" not in job.output

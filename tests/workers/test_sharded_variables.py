@@ -27,20 +27,14 @@ RUNS = [
     "optimizer offloaded in 2: loss scale with overflow on one replica",
 ]
 
-QUICK = (
-    RUNS[0],
-    "weights: clipnorm of sparse gradients",
-    "weights in 2: masked loss per token",
-)
+QUICK = (RUNS[0],)
 """Runs of the quick tier, on workers of one replica each."""
 
 SLOW = (
-    "weights: run eagerly",
-    "weights in 2: gradient accumulation",
-    "weights in 2: batch normalisation",
+    "weights: clipnorm of sparse gradients",
+    "weights in 2: masked loss per token",
     "optimizer offloaded in 2: loss scale with overflow on one replica",
     "mesh 2x2: uneven last batch",
-    "mesh 2x2 in 2: clipnorm of sparse gradients",
     "weights grouped: global clipnorm",
 )
 """Runs of the slow tier; the others are nightly."""
@@ -73,7 +67,7 @@ FILES = [
         devices,
         marks=[
             pytest.mark.job_case(2, devices, "sharded files"),
-            *([] if devices == 1 else [pytest.mark.slow]),
+            pytest.mark.slow if devices == 1 else pytest.mark.nightly,
         ],
     )
     for devices in (1, 2)
@@ -120,6 +114,7 @@ def test_workers_on_a_mesh_follow_one_device(run, job, on_one_device):
     compare(CASES[name], on_one_device(CASES[name]), job.workers)
 
 
+@pytest.mark.slow
 @pytest.mark.job_case(2, 1, "sharded int8 base")
 def test_adapters_of_an_int8_base(job):
     """Also read in functions of one's own, whose callers read the parts."""

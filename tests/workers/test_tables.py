@@ -7,10 +7,11 @@ import pytest
 
 from tests.workers import tables_program
 
-QUICK = ["adam-1", "sgd-2"]
+QUICK = ["adam-1"]
 
 SETTINGS = [
     *QUICK,
+    "sgd-2",
     "adam-2-jit",
     "sgd-1",
     "adagrad-1",

@@ -26,6 +26,7 @@ def slow(*arguments):
     return pytest.param(*arguments, marks=pytest.mark.slow)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "before, after, is_exact",
     [

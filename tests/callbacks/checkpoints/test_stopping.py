@@ -87,6 +87,7 @@ HOOKS = [
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize(
     "hook, number",
     [
@@ -199,6 +200,7 @@ requests.end(number, pathlib.Path("run1"))
 """
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_ends_a_script_without_a_traceback(times):
     done = subprocess.run(

@@ -54,7 +54,7 @@ def run(tree, **keywords):
 LENGTH = dict(steps=6, steps_per_epoch=2, optimizer="lars")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_replicas_ended_in_an_epoch_go_on_to_the_end_of_one(
     tree, tmp_path, preempt_after
 ):

@@ -59,7 +59,7 @@ def test_every_rule_is_trained_for_larger_batches_once():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cut_study_goes_on_with_what_is_left(tmp_path, monkeypatch):
     folder = tmp_path / "study"
     # One rule of each kind: each run takes seconds.

@@ -48,7 +48,7 @@ def result_of(folder):
     return json.loads((pathlib.Path(folder) / "result.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_flags_as_run_train_the_same_model_on_four_replicas(data, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     one = autoencoder.run(

@@ -108,7 +108,7 @@ def test_what_is_refused_leaves_a_folder_to_be_used_again(
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_data_are_learned(capsys):
     row = deepconn.run(
         placement="single",
