@@ -238,7 +238,9 @@ class _Source:
     def iterator_to_read(self) -> Any:
         """Returns a new iterator; a thread frees it unless it runs Python."""
         iterator = self._feed.iterator()
-        if not self._runs_python:
+        if self._runs_python:
+            freed_iterators.free_before_exit(iterator)
+        else:
             freed_iterators.free(iterator)
         return iterator
 

@@ -7,8 +7,15 @@ sets it last), so on a busy machine it often goes back to sleep: an epoch of
 11 s then ends 9 s late. Nothing else depends on the freed iterator, so a
 background thread does the join: not the end of `fit` but only the exit of the
 program waits for it. Seen on TensorFlow 2.18 and 2.21.
+
+An iterator whose pipeline runs Python code is freed by whoever drops it, so that
+the code doesn't run later; at the latest before the interpreter ends. Freed while
+it ends, its thread would wait for Python, and the process for the thread: a
+program hung at its end now and then, after a `fit` that an exception had broken
+off. (So does TensorFlow alone, 2.21.)
 """
 
+import gc
 import sys
 import threading
 import time
@@ -21,6 +28,8 @@ from kerasmgpu.engine import exit_waits
 
 NAME = "kerasmgpu-free-iterator"
 """Name of the threads."""
+
+_that_run_python: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 _POLL_SECONDS = 0.01
 _LONGEST_WAIT_SECONDS = 10
@@ -35,6 +44,22 @@ def free(iterator: Any) -> None:
     resources = tf.nest.flatten(iterator, expand_composites=True)
     finalizer = weakref.finalize(iterator, _start, resources)
     finalizer.atexit = False
+
+
+def free_before_exit(iterator: Any) -> None:
+    """Frees an iterator that runs Python code before the interpreter ends.
+
+    Args:
+        iterator: A `tf.data.Iterator` or `tf.distribute.DistributedIterator`.
+    """
+    _that_run_python.add(iterator)
+
+
+def _free_that_run_python() -> None:
+    if _that_run_python:
+        gc.collect()
+    for iterator in list(_that_run_python):
+        vars(iterator).clear()
 
 
 def _start(resources: list[Any]) -> None:
@@ -64,3 +89,4 @@ def _join() -> None:
 
 
 exit_waits.add(_join)
+exit_waits.add(_free_that_run_python)

@@ -56,6 +56,22 @@ def test_freeing_waits_in_a_thread_of_its_own():
     assert time.perf_counter() - start > SECONDS / 2
 
 
+@pytest.mark.parametrize("is_in_a_cycle", [True, False])
+def test_those_that_run_python_are_freed_before_the_interpreter_ends(
+    is_in_a_cycle,
+):
+    """Also those that somebody holds, as a traceback does."""
+    holder = [slow_to_free()]
+    freed_iterators.free_before_exit(holder[0])
+    kept = None if is_in_a_cycle else holder[0]
+    holder.append(holder)
+    del holder
+    start = time.perf_counter()
+    freed_iterators._free_that_run_python()
+    assert time.perf_counter() - start > SECONDS / 2
+    assert kept is None or not vars(kept)
+
+
 @pytest.mark.parametrize(
     "make, expected",
     [
@@ -92,8 +108,11 @@ def test_who_runs_python(make, expected):
 def test_those_of_fit_are(
     replicas, monkeypatch, num_replicas, steps_per_epoch, num_iterators
 ):
-    freed = []
+    freed, freed_before_exit = [], []
     monkeypatch.setattr(freed_iterators, "free", freed.append)
+    monkeypatch.setattr(
+        freed_iterators, "free_before_exit", freed_before_exit.append
+    )
     with replicas(num_replicas).scope():
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
@@ -108,5 +127,7 @@ def test_those_of_fit_are(
             tf.numpy_function(np.square, [y], tf.float32), y.shape
         ))
     )  # fmt: skip
+    assert not freed_before_exit
     model.fit(with_python, steps_per_epoch=2, verbose=0)
     assert len(freed) == num_iterators
+    assert len(freed_before_exit) == 1
