@@ -51,6 +51,10 @@ OF_START = (
 _NOISE = re.compile(written_by("IW") + rb"|" + OF_START)
 
 
+sets_variable = False
+"""Whether `SHOW_VARIABLE` is not the user's."""
+
+
 def is_asked_for(environ: Mapping[str, str]) -> bool:
     """Whether the user has asked for TensorFlow's lines."""
     return environ.get(SHOW_VARIABLE, "") in ("0", "1")
@@ -63,6 +67,8 @@ def start_unless_asked() -> None:
 
     Call it before TensorFlow is imported.
     """
+    global sets_variable
+    sets_variable = SHOW_VARIABLE not in os.environ
     os.environ.setdefault(SHOW_VARIABLE, "2")
     if not is_asked_for(os.environ):
         logging.getLogger("tensorflow").setLevel(logging.WARNING)

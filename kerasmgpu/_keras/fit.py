@@ -315,7 +315,7 @@ class Fit:
                     raise InputError(
                         f"The saved run stopped after {num_steps} steps of an "
                         "epoch, and the data has fewer batches. Call fit with "
-                        "the saved run's data"
+                        "the saved run's data, in batches of its size"
                     )
         self.step = self.skipped = num_steps
 

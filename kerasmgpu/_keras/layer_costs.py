@@ -90,14 +90,19 @@ def layer_costs(
     for one, times in communication(written):
         kind = one.name.partition(".")[0]
         for tensor in one.sizes(mesh):
-            path = _path_of(tensor[0].node, layers, divided, optimizers)
-            cost = found.get(path, other)
-            combined = bytes_of(tensor, rows) * times
-            cost.combined[kind] += combined
-            devices = mesh.num_devices(one.axis)
-            sent = in_a_ring(kind, combined, devices)
-            cost.sent[kind] += sent
-            cost.along[one.axis] += sent
+            node = tensor[0].node
+            # Small sums are packed into one.
+            nodes = [node]
+            if node.type == "Pack":
+                nodes = [each.node for each in node.inputs]
+            combined = bytes_of(tensor, rows) * times // len(nodes)
+            sent = in_a_ring(kind, combined, mesh.num_devices(one.axis))
+            for each in nodes:
+                path = _path_of(each, layers, divided, optimizers)
+                cost = found.get(path, other)
+                cost.combined[kind] += combined
+                cost.sent[kind] += sent
+                cost.along[one.axis] += sent
     costs = [*by_layer.values(), other]
     return [cost for cost in costs if cost.whole or cost.combined]
 

@@ -98,6 +98,7 @@ def default(
     folder = None
     if run_dir is not None:
         folder = checked_place(run_dir, "run_dir")
+        _require_folder(folder)
     if not isinstance(extra, Sequence) or not all(
         isinstance(one, keras.callbacks.Callback) for one in extra
     ):
@@ -144,6 +145,18 @@ def default(
     if is_first_worker():
         print(_told(made, folder), flush=True)
     return made
+
+
+def _require_folder(folder: Place) -> None:
+    """Raises if a file is in a folder's place, or in that of one above it."""
+    if isinstance(folder, StorePath):
+        return
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    if not existing.is_dir():
+        raise InputError(
+            f"run_dir must be a folder. Received: run_dir={str(folder)!r}, and "
+            f"{existing} is a file; give another one"
+        )
 
 
 def _told(

@@ -16,7 +16,7 @@ from kerasmgpu._keras import sharded_parts
 from kerasmgpu.callbacks import Checkpoint, NotFinite
 from kerasmgpu.check.stage_record import StageRecord
 from kerasmgpu.commands import batches, references, user_models
-from kerasmgpu.engine.devices import num_logical
+from kerasmgpu.engine.devices import leave_room, num_logical
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster, workers
 from kerasmgpu.strategies.layouts import mesh_of
@@ -36,6 +36,8 @@ def run(job: dict[str, Any], record: StageRecord) -> None:
     Args:
         record: `StageRecord` of this process, which is starting TensorFlow.
     """
+    if cluster.from_environment() is None:
+        leave_room()
     strategy = None if job["on_one_device"] else _strategy(job["strategy"])
     replicas = strategy.num_replicas_in_sync if strategy else 1
     num_workers = workers.count(strategy) if strategy else 1

@@ -149,10 +149,10 @@ def _checkpoints(path: str) -> list[Place]:
         return [where]
     if not where.exists():
         raise InputError(f"no such file or folder. Received: {path}")
-    found = folder_at(where, keep=1).files()
-    if not found:
-        raise InputError(
-            "a checkpoint, or the directory of a run that has some, is "
-            f"expected. Received: {path}"
-        )
-    return found
+    for folder in (where, where / "checkpoints"):  # As `default` has it.
+        if found := folder_at(folder, keep=1).files():
+            return found
+    raise InputError(
+        "a checkpoint, or the directory of a run that has some, is "
+        f"expected. Received: {path}"
+    )

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from kerasmgpu._keras.steps import Steps
 from kerasmgpu.commands import batches, user_models
-from kerasmgpu.engine.devices import make_logical_cpus
+from kerasmgpu.engine.devices import leave_room
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.program import Program
@@ -93,7 +93,7 @@ def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
     Raises:
         InputError: See `trace_step`; if the program fails with these devices.
     """
-    make_logical_cpus(2)
+    leave_room()
     strategy = MirroredStrategy(["CPU:0", "CPU:1"])
     with noted(job["devices"], job["device_type"], strategy) as note:
         with strategy.scope():

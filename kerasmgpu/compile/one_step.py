@@ -16,6 +16,7 @@ import kerasmgpu
 from kerasmgpu.commands import batches, references, search_path, user_models
 from kerasmgpu.commands.traced_step import DEFAULT_ROWS
 from kerasmgpu.engine import compiled_ahead, xla_cache, xla_files
+from kerasmgpu.engine.devices import leave_room
 from kerasmgpu.engine.xla_versions import digest, versions
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import workers
@@ -44,6 +45,8 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
     search_path.enter(job["search_path"])
     folder = pathlib.Path(job["folder"])
     xla_cache.prepare()  # Before devices are listed.
+    if job["workers"] == 1:
+        leave_room()
     on_gpus = bool(tf.config.list_physical_devices("GPU"))
     devices = "num_replicas" if on_gpus else "virtual_devices"
     strategy = kerasmgpu.strategy(

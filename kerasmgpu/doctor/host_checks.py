@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from kerasmgpu import stderr_filter
 from kerasmgpu.doctor.findings import Finding, fine, found
 
 _LEAST_SHARED_MEMORY = 1 << 30
@@ -124,7 +125,12 @@ def host_facts(data_dir: str | None = None) -> dict[str, Any]:
         "environment": {
             name: value
             for name, value in sorted(os.environ.items())
-            if _VARIABLES.match(name) and "TOKEN" not in name
+            if _VARIABLES.match(name)
+            and "TOKEN" not in name
+            and not (
+                name == stderr_filter.SHOW_VARIABLE
+                and stderr_filter.sets_variable
+            )
         },
     }
     if data_dir is not None:

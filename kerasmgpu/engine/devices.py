@@ -1,5 +1,6 @@
 """Chooses the replicas' devices: GPUs, or logical CPU devices instead."""
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,6 +15,11 @@ from kerasmgpu.errors import (
 )
 from kerasmgpu.hardware import cuda_devices, device_memory
 from kerasmgpu.hardware.nvml import open_nvml
+
+_ROOM = 64
+"""Logical CPUs of a process that leaves room for them; they cost nothing."""
+_asked_for: int | None = None
+"""Those that were asked for, in such a process."""
 
 
 def choose(
@@ -53,7 +59,7 @@ def choose(
         visible = _names("CPU")[:virtual_devices]
     else:
         grow_memory()
-        visible = _names("GPU") or _names("CPU")
+        visible = _names("GPU") or _names("CPU")[:_asked_for]
     if devices is not None:
         return _named(devices)
     if num_replicas is None:
@@ -85,12 +91,15 @@ def make_logical_cpus(count: int) -> None:
     strategy = kerasmgpu.MirroredStrategy(["CPU:0", "CPU:1"])
     ```
     """
+    global _asked_for
     count = checked_integer(count, "virtual_devices", 1, 256)
     xla_cache.prepare()
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    wanted = [tf.config.LogicalDeviceConfiguration()] * count
+    if _asked_for is not None:
+        _asked_for = max(_asked_for, count)
+        if count <= _ROOM:
+            return
     try:
-        tf.config.set_logical_device_configuration(cpu, wanted)
+        _divide_cpu(count)
     except RuntimeError:
         existing = len(tf.config.list_logical_devices("CPU"))
         if existing >= count:
@@ -101,6 +110,28 @@ def make_logical_cpus(count: int) -> None:
             f"virtual_devices={count})` before anything else uses TensorFlow; "
             "in a notebook, restart the kernel and run that cell first."
         ) from None
+
+
+def leave_room() -> None:
+    """Lets a program make logical CPUs after TensorFlow has started.
+
+    For commands, which start it before they import the user's program. They
+    count as one until `make_logical_cpus` asks for more. Does nothing if
+    TensorFlow has started.
+    """
+    global _asked_for
+    if _asked_for is None:
+        xla_cache.prepare()
+        with contextlib.suppress(RuntimeError):
+            _divide_cpu(_ROOM)
+            _asked_for = 1
+
+
+def _divide_cpu(count: int) -> None:
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * count
+    )
 
 
 def grow_memory() -> None:

@@ -54,7 +54,9 @@ def _measure_all(job: dict[str, Any]) -> None:
     # Imported here, so that no parent imports TensorFlow.
     import kerasmgpu
     from kerasmgpu.commands import references, user_models
+    from kerasmgpu.engine.devices import leave_room
 
+    leave_room()
     strategy: Any = kerasmgpu.strategy(**job["strategy"])
     path = pathlib.Path(job["folder"], FILE)
     settings = job["strategy"]

@@ -43,7 +43,9 @@ def main(argv: list[str]) -> None:
 
     import kerasmgpu
     from kerasmgpu.commands import user_models
+    from kerasmgpu.engine.devices import leave_room
 
+    leave_room()
     strategy = kerasmgpu.strategy(
         values.num_replicas, virtual_devices=values.virtual_devices
     )

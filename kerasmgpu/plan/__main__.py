@@ -244,6 +244,13 @@ def main(argv: list[str]) -> None:
         reports.require_folder(values.output_dir)
         plots.tell_if_missing()
     machines = _machines(values)
+    if values.device_memory is not None:
+        device_memory.parse(values.device_memory)  # Raises before it measures.
+        if values.module is None:
+            raise InputError(
+                "--device_memory needs the model: give --module, which may "
+                "accompany --step_seconds or --from then"
+            )
     measured = _step(values)
     title = (
         f"{values.replicas_per_machine} replicas per machine, "
@@ -257,13 +264,6 @@ def main(argv: list[str]) -> None:
             "largest is used, for the devices that it finds"
         )
     else:
-        if values.device_memory is not None:
-            device_memory.parse(values.device_memory)  # Raises now.
-            if values.module is None:
-                raise InputError(
-                    "--device_memory needs the model: give --module, which may "
-                    "accompany --step_seconds or --from then"
-                )
         report = scaling_prediction.plan(
             measured.step,
             machines,

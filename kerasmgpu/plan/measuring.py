@@ -33,6 +33,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from kerasmgpu.engine import devices
     from kerasmgpu.strategies.noted_distributions import noted
 
+    devices.leave_room()
     (device,), steps = devices.choose(1), job["steps"]
     kind, _, _ = device.partition(":")
     with noted(job["devices"], kind) as note:

@@ -12,10 +12,11 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu._keras import sharded_parts
 from kerasmgpu.commands import batches, references, user_models
-from kerasmgpu.engine.devices import make_logical_cpus
+from kerasmgpu.engine.devices import leave_room, make_logical_cpus
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime.report import by_layer
+from kerasmgpu.flops import step_flops
+from kerasmgpu.partitioner.runtime.report import by_layer, part_of
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify.float64_functions import batches_of_float64
@@ -45,6 +46,8 @@ def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if job["float64"]:
             stack.enter_context(float64_in_place_of_less())
+        if not job["sets_distribution"]:
+            leave_room()
         if not count:
             note = stack.enter_context(noted(job["devices"], "CPU"))
         elif job["sets_distribution"]:
@@ -135,7 +138,9 @@ def record(
     facts["partition"] = [
         part
         for program in programs
-        for part in by_layer(program, described[0]["rows"])
+        for part in by_layer(
+            program, described[0]["rows"], _naming_layers(model)
+        )
     ]
     facts["evaluation"] = _evaluation(model, dataset)
     predictions = model.predict(dataset, verbose=0) if has_call(model) else []
@@ -148,6 +153,19 @@ def record(
     facts["output_layers"] = names
     save_arrays(folder / "outputs.npz", map(as_array, outputs))
     return facts
+
+
+def _naming_layers(model: keras.Model) -> Callable[[str], str]:
+    """Returns a function: the layer of a model in an operation's name."""
+    layers = dict(step_flops.layers_in(model))
+
+    def name_of(operation: str) -> str:
+        path = step_flops.layer_of(operation, layers)
+        if path not in layers:
+            return part_of(operation)
+        return path.partition("/")[2] or path
+
+    return name_of
 
 
 def has_call(model: keras.Model) -> bool:

@@ -118,6 +118,16 @@ def test_what_is_no_choice(keywords, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["file", "file/run"])
+def test_a_file_in_the_folders_place_is_named(tmp_path, name, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InputError, match="run_dir must be a folder") as error:
+        callbacks.default(tmp_path / name)
+    assert f"{file} is a file" in str(error.value)
+    assert capsys.readouterr().out == ""
+
+
 def train(strategy, folder, epochs, **keywords):
     keras.utils.set_random_seed(1)
     with strategy.scope():

@@ -122,12 +122,14 @@ def test_layers_hold_what_the_model_holds_and_send_what_it_sends(run):
     assert all(layer["by"] == ["all_reduce"] for layer in layers)
 
 
-def test_gradients_that_wait_for_a_check_are_their_layers(tmp_path):
+def test_gradients_that_wait_for_a_check_are_their_layers(run, tmp_path):
     fit(build(), tmp_path / "run", kerasmgpu.callbacks.NotFinite(), epochs=1)
+    without = json.loads((run[0] / "run.json").read_text())
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     sent = {one["layer"]: one["sent"] for one in facts["layers"]}
-    # The bias before a normalisation gets what is summed for that.
-    assert (sent["first"], sent["second"]) == (4 * 5 * 6, 4 * 2 * 6)
+    # Kernels and biases, of which those of 5 are in one sum with others.
+    assert (sent["first"], sent["second"]) == (4 * 5 * 7, 4 * 2 * 6)
+    assert facts["sent_per_step"] == without["sent_per_step"]
 
 
 def test_histograms_count_the_steps(run):

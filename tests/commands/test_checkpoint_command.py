@@ -157,6 +157,11 @@ def test_show_and_verify(run, tmp_path, capsys):
     assert list(report["bytes"]) == ["part-00000.npz", stored.INDEX]
     kernel = report["variables"][0]
     assert kernel["shape"] == [4, 5] and kernel["pieces"] == 3
+    # The folder of `callbacks.default` has them in one of its own.
+    (tmp_path / "default").mkdir()
+    shutil.copytree(run / "run", tmp_path / "default" / "checkpoints")
+    of_default = checkpoint_reports.show(str(tmp_path / "default"))
+    assert of_default["variables"] == report["variables"]
     checkpoint_reports.show(str(first))
     assert "1 epochs done; 2" in capsys.readouterr().out
     assert checkpoint_reports.verify(str(run / "run"))

@@ -4,6 +4,7 @@ import resource
 
 import pytest
 
+from kerasmgpu import stderr_filter
 from kerasmgpu.doctor import host_checks
 from kerasmgpu.doctor.host_checks import host_facts, judge_host
 
@@ -74,14 +75,18 @@ def test_faults(changes, key, words):
 def test_facts_of_this_host(tmp_path, monkeypatch):
     monkeypatch.setattr(host_checks, "_TEST_BYTES", 8 << 20)
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv(stderr_filter.SHOW_VARIABLE, "2")
+    monkeypatch.setattr(stderr_filter, "sets_variable", True)
     monkeypatch.setenv("KERASMGPU_JOB_TOKEN_FILE", "secret")
     monkeypatch.setenv("TF_CLI_CONFIG_FILE", "of another program")
     facts = host_facts(str(tmp_path))
     assert facts["open_files"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert facts["environment"]["NCCL_DEBUG"] == "INFO"
-    assert not {"KERASMGPU_JOB_TOKEN_FILE", "TF_CLI_CONFIG_FILE"} & set(
-        facts["environment"]
-    )
+    assert not {
+        "KERASMGPU_JOB_TOKEN_FILE",
+        "TF_CLI_CONFIG_FILE",
+        stderr_filter.SHOW_VARIABLE,
+    } & set(facts["environment"])
     assert facts["data_dir"]["read_bytes_per_second"] > 0
     assert list(tmp_path.iterdir()) == []  # Its file is gone.
     assert {one.key for one in judge_host(facts)} >= {"disk_speed"}

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 
@@ -41,6 +44,23 @@ def test_more_replicas_than_devices_says_what_is_visible_and_how_to_go_on():
 def test_logical_devices_after_tensorflow_has_started():
     with pytest.raises(InputError, match="started with 8 CPU device"):
         devices.choose(virtual_devices=9)
+
+
+def test_commands_leave_programs_room_for_logical_devices():
+    """In a process of its own, whose TensorFlow starts with it."""
+    code = """
+from kerasmgpu.engine import devices
+devices.leave_room()
+assert devices.choose() == ["CPU:0"]
+assert devices.choose(virtual_devices=3) == ["CPU:0", "CPU:1", "CPU:2"]
+assert len(devices.choose()) == 3
+assert len(devices.choose(virtual_devices=2)) == 2
+try:
+    devices.choose(virtual_devices=65)
+except ValueError as error:
+    assert "started with 64 CPU" in str(error)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_unknown_device_lists_the_visible_ones():

@@ -52,6 +52,20 @@ def test_gradients_are_summed_at_the_end_of_the_backward_pass(dtype):
     assert sorted(shapes) == [(3, 2), (4, 3)]
 
 
+def test_what_two_multiples_are_made_of_is_summed_once():
+    """Lion adds a gradient to its momentum in two proportions."""
+    weight, momentum = tf.Variable(tf.ones([4])), tf.Variable(tf.ones([4]))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(x * weight)
+        gradient = tape.gradient(loss, weight)
+        weight.assign_sub(tf.sign(momentum * 0.9 + gradient * 0.1))
+        momentum.assign(momentum * 0.99 + gradient * 0.01)
+
+    assert groups(step, [None, 4]) == [("sum", [(4,)])]
+
+
 def test_a_gradient_is_summed_in_front_of_its_momentum():
     """Later operations on the all-reduced value run once."""
     weight, momentum = tf.Variable(tf.ones([4])), tf.Variable(tf.ones([4]))

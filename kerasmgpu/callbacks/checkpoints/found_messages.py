@@ -32,7 +32,7 @@ def finished(
             "train anew, give Checkpoint, or default, another directory"
         )
     return (
-        "nothing is trained, fit returns the saved result: the finished run in "
+        "nothing is trained, fit returns the saved result: the run in "
         f"{path} {way}.{_differences(progress, settings)}"
     )
 

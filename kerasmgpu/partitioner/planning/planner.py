@@ -85,6 +85,7 @@ class Planner:
         self._gathers = gathers
         self._rows = rows
         self._summed: set[Tensor] = set()
+        self._multiples: dict[Tensor, set[Tensor]] = {}
         self._state: set[Tensor] = set()
         self._changed = False
         self._outer: set[Node] = set()
@@ -421,9 +422,24 @@ class Planner:
             if tensor not in self._summed:
                 self._summed.add(tensor)
                 self._changed = True
+                self._sum_once(tensor, plans)
             # Later consumers get the whole, too: a product of two parts would
             # need another sum.
             plans.kinds[tensor] = self._reduced(tensor, kind)
+
+    def _sum_once(self, tensor: Tensor, plans: Plans) -> None:
+        """Sums what two sums are multiples of in their place, as Lion has them.
+
+        Args:
+            tensor: Partial `Tensor` that is summed.
+        """
+        parts = [t for t in tensor.node.inputs if plans.kinds.get(t) == PARTIAL]
+        if len(parts) == 1 and parts[0].shape == tensor.shape:
+            (source,) = parts
+            multiples = self._multiples.setdefault(source, set())
+            multiples.add(tensor)
+            if len(multiples) > 1:
+                self._summed.add(source)
 
     def _reduced(self, tensor: Tensor, kind: Partial) -> Kind:
         """Returns the kind to reduce a partial tensor to, for all consumers."""

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -152,11 +152,14 @@ def collectives(written: Written) -> list[str]:
     return list(names)
 
 
-def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
+def by_layer(
+    program: Program, rows: int, name_of: Callable[[str], str]
+) -> list[dict[str, Any]]:
     """Counts what the replicas compute and send, for each layer of a step.
 
     Args:
         rows: Number of rows of a batch over all replicas.
+        name_of: Function that returns the layer in a node's name.
 
     Returns:
         List of dictionaries, in the order of the step: `name` of the layer or
@@ -167,7 +170,7 @@ def by_layer(program: Program, rows: int) -> list[dict[str, Any]]:
     parts = {}
 
     def part(node: Node) -> dict[str, Any]:
-        name = part_of(node.name)
+        name = name_of(node.name)
         empty = dict(operations=0, sharded=0, gathered=0, summed=0, no_rule=[])
         return parts.setdefault(name, {"name": name, **empty})
 

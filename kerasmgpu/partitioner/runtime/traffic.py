@@ -60,6 +60,10 @@ def _purpose(one: Communication, sent: Sent, divides_rows: bool) -> str:
         divides_rows: Whether its mesh axis divides rows.
     """
     tensor = sent[0]
+    node = tensor.node
+    # Small sums in one tensor; a copy that waits for a check of `NotFinite`.
+    while node.type in ("Pack", "Identity"):
+        node = node.inputs[0].node
     if isinstance(one, GatherCounts):
         return "numbers of rows"
     if isinstance(one, Broadcast):
@@ -67,14 +71,14 @@ def _purpose(one: Communication, sent: Sent, divides_rows: bool) -> str:
     if isinstance(one, AllGather) and is_of_variable(one.kind_before):
         return "sharded variables"
     # An optimizer's product with the learning rate is summed in its place.
-    behind = tensor.node.inputs if tensor.shape != () else ()
-    nodes = [tensor.node, *(one.node for one in behind)]
+    behind = node.inputs if tensor.shape != () else ()
+    nodes = [node, *(one.node for one in behind)]
     is_backward = any(node.name.startswith(_BACKWARD) for node in nodes)
     if is_backward and divides_rows:
         return "gradients"
     if is_backward:
         return "gradients of activations"
-    if part_of(tensor.node.name) == "the step itself":
+    if part_of(node.name) == "the step itself":
         return "loss and metrics"
     if divides_rows and tensor.shape is not None and are_integers(tensor.shape):
         return "statistics of batches"

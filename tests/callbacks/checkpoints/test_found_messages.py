@@ -19,7 +19,7 @@ def test_a_finished_run_says_what_to_do():
     path, now = pathlib.Path("run/a.npz"), {"learning_rate": 0.1, "beta_1": 0.9}
     saved = progress(epoch=3, settings={"learning_rate": 0.01, "beta_1": 0.9})
     assert found_messages.finished(path, saved, 3, now) == (
-        "nothing is trained, fit returns the saved result: the finished run in "
+        "nothing is trained, fit returns the saved result: the run in "
         "run/a.npz has 3 epochs, of epochs=3. To train on, raise epochs; to "
         "train anew, give Checkpoint, or default, another directory. Settings "
         "differ from the saved run's: learning_rate=0.1 (saved: 0.01); the "
@@ -27,7 +27,7 @@ def test_a_finished_run_says_what_to_do():
     )
     former = progress(epoch=1, stop_training=True)  # Without settings.
     assert found_messages.finished(path, former, 9, now) == (
-        "nothing is trained, fit returns the saved result: the finished run in "
+        "nothing is trained, fit returns the saved result: the run in "
         "run/a.npz was stopped by a callback after 1 epoch, of epochs=9. To "
         "train, give Checkpoint, or default, another directory."
     )
