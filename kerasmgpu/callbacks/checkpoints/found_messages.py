@@ -76,10 +76,14 @@ def _differences(progress: Progress, settings: Mapping[str, Any]) -> str:
     found = run_settings.differences(progress.settings or {}, settings)
     if not found:
         return ""
-    rate = ""
+    says = [f" Settings differ from the saved run's: {', '.join(found)}"]
     if any(one.startswith("learning_rate=") for one in found):
-        rate = "; the saved learning rate is restored"
-    return f" Settings differ from the saved run's: {', '.join(found)}{rate}."
+        says.append("the saved learning rate is restored")
+    if any(one.startswith("batch_size=") for one in found) and progress.step:
+        says.append(
+            f"the epoch goes on behind {progress.step} batches of the new size"
+        )
+    return f"{'; '.join(says)}."
 
 
 def _count(epochs: int) -> str:

@@ -33,6 +33,16 @@ def test_a_finished_run_says_what_to_do():
     )
 
 
+def test_in_an_epoch_batches_of_another_size_are_counted():
+    path, now = pathlib.Path("run/a.npz"), {"batch_size": 64}
+    saved = progress(epoch=1, step=7, settings={"batch_size": 50})
+    assert found_messages.resuming(path, saved, 3, now) == (
+        "resuming from run/a.npz (epoch 2 of 3, step 7). Settings differ from "
+        "the saved run's: batch_size=64 (saved: 50); the epoch goes on behind 7 "
+        "batches of the new size."
+    )
+
+
 def run(folder, optimizer, loss="mse", epochs=2, **data):
     keras.utils.set_random_seed(7)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
