@@ -131,7 +131,7 @@ def effects_without():
     return with_effects(contextlib.nullcontext(), remat=False)
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "num_replicas, settings",
     [
@@ -218,7 +218,7 @@ def trained(strategy=None, remat=None):
     return [*model.get_weights(), history.history["loss"]], again
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "remat, settings",
     [

@@ -7,6 +7,7 @@ from benchmarks.training import train
 from kerasmgpu import callbacks
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "contender, fits",
     [

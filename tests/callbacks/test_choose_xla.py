@@ -176,6 +176,7 @@ def test_an_explicit_setting_is_not_overridden_by_a_restored_choice(replicas):
     assert xla_choice.choice(model) is True
 
 
+@pytest.mark.nightly
 def test_what_fails_later_takes_the_choice_back(replicas, monkeypatch):
     choose = choosing(8.0)
     model = compiled(replicas(2))

@@ -16,7 +16,7 @@ ROWS = closed_forms.ROWS
 LARGE = (closed_forms.resnet, closed_forms.mobilenet)
 
 
-@pytest.mark.nightly(but=8)
+@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize(
     "make",
     [

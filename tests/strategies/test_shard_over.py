@@ -60,7 +60,7 @@ def trained(model):
     return [*history.history["loss"], *model.get_weights()]
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "num_replicas, over, micro_batches", [(4, 2, 1), (6, 3, 1), (4, 2, 2)]
 )

@@ -63,6 +63,7 @@ def test_sound_model_ends_with_status_0(tmp_path):
         assert run["checks"]["weights (W)"]["distance"] <= 1e-12
 
 
+@pytest.mark.nightly
 def test_a_process_returns_the_facts_of_its_run(monkeypatch):
     monkeypatch.setattr(
         verification,

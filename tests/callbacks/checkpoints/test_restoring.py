@@ -47,6 +47,7 @@ def fit(directory, make_data, break_at=None):
     return model, history, first_step
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "make_data, break_at, expected_step",
     [

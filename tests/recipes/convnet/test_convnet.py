@@ -101,6 +101,7 @@ def whole():
     return run(*LENGTH)
 
 
+@pytest.mark.nightly
 def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
     whole, tmp_path
 ):
