@@ -1,7 +1,12 @@
 """Paths of users: local ones, and URLs of object stores."""
 
+import atexit
+import functools
 import os
 import pathlib
+import shutil
+import sys
+import tempfile
 from typing import IO, Any, TypeAlias
 
 from kerasmgpu.errors import URL, URL_WITH_ONE_SLASH, InputError, shown
@@ -62,6 +67,29 @@ def checked_place(value: Any, name: str) -> Place:
         f"{name} must be a path, such as 'runs/1', or a URL, such as "
         f"'s3://bucket/runs/1'. Received: {name}={shown(value)}"
     )
+
+
+@functools.cache
+def local_copy(path: str) -> str:
+    """Returns a path; of a URL, that of a local copy.
+
+    Files and folders are copied once, and deleted when the process ends.
+
+    Raises:
+        InputError: If it can't be read.
+    """
+    found = place(path)
+    if not isinstance(found, StorePath):
+        return str(found)
+    print(f"copying {found}", file=sys.stderr, flush=True)
+    folder = tempfile.mkdtemp(prefix="kerasmgpu-data-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy = pathlib.Path(folder, found.name)
+    try:
+        found.get(copy)
+    except OSError as error:
+        raise InputError(f"{path} can't be copied: {error.strerror}") from error
+    return str(copy)
 
 
 def opened(path: Place) -> IO[bytes]:

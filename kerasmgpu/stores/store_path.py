@@ -147,6 +147,20 @@ class StorePath:
         source = os.fspath(file)
         self._tried(lambda system, path: system.put_file(source, path))
 
+    def get(self, target: pathlib.Path) -> None:
+        """Copies this file, or all files of this folder, to a local path."""
+
+        def copy(system: Any, path: str) -> None:
+            files = system.find(path)
+            if not files:
+                raise FileNotFoundError(errno.ENOENT, "No such file", path)
+            for file in files:
+                local = target / file[len(path) :].lstrip("/")
+                local.parent.mkdir(parents=True, exist_ok=True)
+                system.get_file(file, str(local))
+
+        self._tried(copy)
+
     def write_bytes(self, data: bytes) -> None:
         self._tried(lambda system, path: system.pipe_file(path, data))
 

@@ -35,8 +35,9 @@ ELSEWHERE = {
         "AssignVariableOp",
         "Sub",
     },
-    # Stacks of several variables' new values; see `updates.py`.
+    # Stacks of several variables' new values, or gradients; see `updates.py`.
     "planner.py": {"Pack"},
+    "traffic.py": {"Pack"},
     "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
     # The operation that calls a function, which depends on oneDNN.

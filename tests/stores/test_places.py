@@ -33,6 +33,29 @@ def test_a_url_has_the_parts_of_a_path():
     assert places.place(path) is path
 
 
+def test_a_file_and_a_folder_are_copied_once(tmp_path, capsys):
+    import fsspec
+
+    files = {"/data/a.csv": b"1", "/data/deep/b.csv": b"22"}
+    system = fsspec.filesystem("memory")
+    for path, content in files.items():
+        system.pipe_file(path, content)
+    folder = pathlib.Path(places.local_copy("memory://data"))
+    for path, content in files.items():
+        copy = folder / pathlib.Path(path).relative_to("/data")
+        assert copy.read_bytes() == content
+    file = places.local_copy("memory://data/a.csv")
+    assert pathlib.Path(file).read_bytes() == b"1"
+    assert places.local_copy("memory://data") == str(folder)
+    assert capsys.readouterr().err.splitlines() == [
+        "copying memory://data",
+        "copying memory://data/a.csv",
+    ]
+    assert places.local_copy(f"file://{tmp_path}") == str(tmp_path)
+    with pytest.raises(InputError, match="x can't be copied: .*No such file"):
+        places.local_copy("memory://data/x")
+
+
 def test_a_slash_that_pathlib_has_taken_is_missed():
     with pytest.raises(InputError, match="string 's3://bucket/run'"):
         places.place(pathlib.Path("s3://bucket/run"))

@@ -17,6 +17,7 @@ from kerasmgpu.partitioner.runtime.report import (
     communication,
     part_of,
 )
+from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.sizes import are_integers
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _purpose(one: Communication, sent: Sent, divides_rows: bool) -> str:
     tensor = sent[0]
     node = tensor.node
     # Small sums in one tensor; a copy that waits for a check of `NotFinite`.
-    while node.type in ("Pack", "Identity"):
+    while node.type == "Pack" or Trait.PASSES in node.traits:
         node = node.inputs[0].node
     if isinstance(one, GatherCounts):
         return "numbers of rows"

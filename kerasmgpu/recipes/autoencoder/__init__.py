@@ -24,6 +24,7 @@ from kerasmgpu.recipes.datasets import MOVIELENS
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
+from kerasmgpu.stores.places import local_copy
 
 _import_on_use(__name__)
 
@@ -123,13 +124,15 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     )
     from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
 
-    source = settings.data_path or settings.dataset
+    source = settings.dataset
+    if settings.data_path:
+        source = local_copy(settings.data_path)
     unknown: Any = ()
     if settings.test_path:
         from kerasmgpu.recipes.datasets import given_split
 
         train, held_out, unknown = given_split.load(
-            source, settings.test_path, settings.data_dir
+            source, local_copy(settings.test_path), settings.data_dir
         )
         description = f"{train.description}; {held_out.description}"
     else:

@@ -11,6 +11,7 @@ from kerasmgpu.recipes.datasets.image_data import (
     LabelledImages,
     described,
 )
+from kerasmgpu.stores.places import local_copy
 
 FILE_SIZE = 224
 """Default height and width of images from files, in pixels."""
@@ -29,7 +30,7 @@ def load(settings: SimpleNamespace) -> ImageData:
 
     held_out, seed = settings.held_out, settings.seed
     if settings.data_path:
-        path = pathlib.Path(settings.data_path)
+        path = pathlib.Path(local_copy(settings.data_path))
         if image_records.are_at(path):
             return image_records.load(path, held_out, settings.num_classes)
         return image_folders.load(path, held_out, seed)

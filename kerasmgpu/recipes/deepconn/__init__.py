@@ -28,6 +28,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.flag_definitions import Definitions
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
+from kerasmgpu.stores.places import local_copy
 
 _import_on_use(__name__)
 
@@ -145,7 +146,10 @@ def run(**keywords: Any) -> "Row | list[Row]":
     from kerasmgpu.recipes.datasets import generated_reviews, reviews
 
     path = settings.data_path
-    loaded = reviews.load(path) if path else generated_reviews.generate()
+    if path:
+        loaded = reviews.load(local_copy(path))
+    else:
+        loaded = generated_reviews.generate()
     # TensorFlow is imported only once the file has been read.
     from kerasmgpu.recipes.deepconn import placements
 

@@ -22,6 +22,7 @@ from kerasmgpu import _import_on_use
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.shared import run_folder, shared_flags
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
+from kerasmgpu.stores.places import local_copy
 
 _import_on_use(__name__)
 
@@ -68,7 +69,7 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     import numpy as np
 
     if settings.data_path:
-        pairs = np.array(read_pairs(settings.data_path))
+        pairs = np.array(read_pairs(local_copy(settings.data_path)))
         x, y = pairs[:, :1], pairs[:, 1:]
         description = f"{len(pairs):,} samples of {settings.data_path}"
     else:

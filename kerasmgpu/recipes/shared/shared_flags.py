@@ -6,7 +6,6 @@ mistyped flag are answered at once.
 """
 
 import difflib
-import os
 import pathlib
 import re
 import sys
@@ -17,12 +16,12 @@ from typing import Any
 from absl import flags
 
 from kerasmgpu.commands import command_line, flag_parsing
-from kerasmgpu.errors import InputError, checked_path
+from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import results_place
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
 from kerasmgpu.replica_arithmetic import SHARDS
-from kerasmgpu.stores.places import place
+from kerasmgpu.stores.places import checked_place, place
 from kerasmgpu.stores.store_path import StorePath
 
 DefineFlags = Callable[[flags.FlagValues], None]
@@ -352,7 +351,7 @@ def settings(
             )
     for name in ("data_path", "test_path"):
         path = values.get(name)
-        if path and not os.path.exists(checked_path(path, f"--{name}")):
+        if path and not checked_place(path, f"--{name}").exists():
             raise InputError(
                 f"--{name} must be a file or folder that exists. Received: {path}"
             )

@@ -52,6 +52,16 @@ def test_a_file_of_any_length(tmp_path):
     assert result.data == f"37 samples of {path}"
 
 
+def test_a_file_in_a_store(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe_file("/pairs.csv", b"1,2\n2,4\n3,6\n")
+    url = "memory://pairs.csv"
+    result = polynomial.run(num_replicas=2, data_path=url, steps=20)
+    assert result.data == f"3 samples of {url}"
+    with pytest.raises(InputError, match="data_path must be a file"):
+        polynomial.run(data_path="memory://none.csv")
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
