@@ -95,9 +95,12 @@ class Rivals:
             return True
         here = max(self._most_programs, programs_of(os.getppid()))
         self._most_programs = here
+        there = programs_of(parent)
+        if isinstance(told.get("programs"), int):
+            there = max(there, told["programs"])
         if parent == os.getppid():
-            return here > self._worker.num_workers
-        return here > 1 or programs_of(parent) > 1
+            return max(here, there) > self._worker.num_workers
+        return here > 1 or there > 1
 
     def other_claimant(self) -> str:
         """Describes another process that claims this one's index; else empty."""

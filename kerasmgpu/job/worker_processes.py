@@ -79,8 +79,14 @@ def _different(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 
 
 def identity() -> dict[str, int | str]:
-    """Returns what a worker tells worker 0 about itself, to be found there."""
-    return {"pid": os.getpid(), "machine": machine()}
+    """Returns what a worker tells worker 0 about itself, to be found there.
+
+    `"programs"` are those of its parent when it began to wait: of two jobs one
+    may have been refused, and have ended, before the other one's worker 0 looks.
+    """
+    here = machine()
+    programs = programs_of(os.getppid()) if here else 0
+    return {"pid": os.getpid(), "machine": here, "programs": programs}
 
 
 @functools.cache

@@ -231,6 +231,22 @@ def test_a_child_process_is_a_part_of_its_worker():
     assert found._tops(1) == [worker]
 
 
+@pytest.mark.parametrize("programs, is_doubtful", [(2, False), (4, True)])
+def test_processes_of_a_job_that_has_ended_count(
+    monkeypatch, programs, is_doubtful
+):
+    """A worker saw them when it began to wait for its late worker 0."""
+    monkeypatch.setattr(rivals, "machine", lambda: "here")
+    monkeypatch.setattr(rivals, "programs_of", lambda parent: 2)
+    monkeypatch.setattr(rivals, "workers_like", lambda worker: [])
+    monkeypatch.setattr(
+        rivals, "parent_and_start", lambda pid: (os.getppid(), 0)
+    )
+    found = rivals.Rivals(cluster.Worker(("a:1", "b:1"), 0))
+    told = {"pid": 5, "machine": "here", "programs": programs}
+    assert found.is_doubtful(told) is is_doubtful
+
+
 def test_a_port_is_claimed_by_one_process_as_long_as_it_lives():
     (port,) = ports.free(1)
     assert port_claims.holder(port) is None

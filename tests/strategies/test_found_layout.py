@@ -72,6 +72,7 @@ def test_it_is_megatrons_for_attention_and_wide_layers(found):
     assert spec(found, "down/kernel") == ("model", None)
 
 
+@pytest.mark.nightly
 def test_a_model_with_it_sends_and_holds_what_was_counted(found):
     layouts = found.layout_map(mesh_of((2, 2)))
     distribution.set_distribution(
@@ -83,7 +84,8 @@ def test_a_model_with_it_sends_and_holds_what_was_counted(found):
     assert report.held == found.held + metrics
 
 
-def test_what_is_printed_makes_the_map(found):
+def test_what_is_printed_makes_the_map(found_blocks):
+    found = found_blocks
     text = str(found)
     compile(text, "program", "exec")  # All lines of a program.
     assert "keras.distribution.set_distribution(" in text

@@ -246,7 +246,7 @@ def test_with_strict_keys_that_match_nothing_are_an_error():
     "shape, micro_batches",
     [
         pytest.param((2, 2), 2, marks=pytest.mark.nightly),
-        ((2, 3), 3),
+        pytest.param((2, 3), 3, marks=pytest.mark.nightly),
         pytest.param((2, 2, 2), 2, marks=pytest.mark.slow),
     ],
 )
