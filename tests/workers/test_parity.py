@@ -57,7 +57,6 @@ SLOW = {
     "jit compile",
     "a python generator",
     "batch normalisation with a mask",
-    "one row in the last batch",
 }
 """Cases of the slow tier; the others are nightly."""
 
