@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.stores.places import place
+from kerasmgpu.stores.places import Place, place
 from kerasmgpu.stores.store_path import StorePath
 
 TEMPORARY = ".tmp-"
@@ -89,6 +89,26 @@ def require_place(path: str | os.PathLike[str] | StorePath, name: str) -> None:
         raise InputError(
             f"{name} must be a file in a folder that can be written to. "
             f"Received: {name}={str(path)!r} ({reason})"
+        )
+
+
+def require_folder(folder: Place, name: str) -> None:
+    """Raises if a file is in a folder's place, or in that of one above it.
+
+    Args:
+        name: String, the argument that has the folder, for the message.
+
+    Raises:
+        InputError: If there is one.
+    """
+    if isinstance(folder, StorePath):
+        return
+    found = next(p for p in (folder, *folder.parents) if p.exists())
+    if not found.is_dir():
+        which = "which" if found == folder else f"and {found}"
+        raise InputError(
+            f"{name} must be a folder. Received: {name}={str(folder)!r}, "
+            f"{which} is a file; give another one"
         )
 
 

@@ -150,7 +150,7 @@ OF_MODEL = {
 }
 OF_FIT = {
     "folder='a_file', which is a file": lambda: callbacks.RunRecord("a_file"),
-    "path='a_file/run/history.jsonl' (Not": lambda: callbacks.RunRecord(
+    "folder='a_file/run', and a_file is a file": lambda: callbacks.RunRecord(
         "a_file/run"
     ),
     "path='a_file/t.jsonl'": lambda: callbacks.ThroughputLogger(

@@ -9,7 +9,6 @@ on last. So the state after each batch is kept until its step is done.
 import importlib.metadata
 import json
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -17,14 +16,9 @@ from keras.src import tree
 from keras.src.trainers.data_adapters import data_adapter_utils
 
 from kerasmgpu._keras import fit
-from kerasmgpu._keras.versions import module_or_none
+from kerasmgpu._keras.versions import grain_adapter
 from kerasmgpu.engine.seams import Original, seam
 from kerasmgpu.errors import InputError
-
-_adapters: ModuleType | None = module_or_none(
-    "keras.src.trainers.data_adapters.grain_dataset_adapter"
-)
-"""Keras's adapter of `grain` data; `None` where Keras has none."""
 
 _KEPT = 1000
 """States that are kept; TensorFlow reads some tens of batches ahead."""
@@ -66,7 +60,7 @@ class GrainSource:
         iterator = iter(self._dataset)
         try:
             iterator.set_state(state)
-        except Exception as error:  # noqa: BLE001  Of a loader of any kind.
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
                 "The saved state of the grain data can't be restored: "
                 f"{type(error).__name__}: {error}. Call fit with the saved "
@@ -130,9 +124,9 @@ def _converted(value: Any) -> Any:
     return value
 
 
-if _adapters is not None:
+if grain_adapter is not None:
 
-    @seam(_adapters.GrainDatasetAdapter, "get_tf_dataset")
+    @seam(grain_adapter.GrainDatasetAdapter, "get_tf_dataset")
     def _get_tf_dataset(original: Original, adapter: Any) -> tf.data.Dataset:
         """Reads the data of `fit` through a `GrainSource`.
 

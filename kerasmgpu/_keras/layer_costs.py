@@ -13,7 +13,7 @@ import tensorflow as tf
 from kerasmgpu._keras import training_state
 from kerasmgpu.division import AxesToShard, elements_of_part
 from kerasmgpu.flops.step_flops import layer_of, layers_in
-from kerasmgpu.partitioner.runtime.report import bytes_of, communication
+from kerasmgpu.partitioner.runtime.report import communication, shares
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     ShardedVariable,
 )
@@ -89,17 +89,12 @@ def layer_costs(
             divided.add(path)
     for one, times in communication(written):
         kind = one.name.partition(".")[0]
-        for tensor in one.sizes(mesh):
-            node = tensor[0].node
-            # Small sums are packed into one.
-            nodes = [node]
-            if node.type == "Pack":
-                nodes = [each.node for each in node.inputs]
-            combined = bytes_of(tensor, rows) * times // len(nodes)
-            sent = in_a_ring(kind, combined, mesh.num_devices(one.axis))
-            for each in nodes:
-                path = _path_of(each, layers, divided, optimizers)
+        for together in one.sizes(mesh):
+            for tensor, size in shares(together, rows):
+                path = _path_of(tensor.node, layers, divided, optimizers)
                 cost = found.get(path, other)
+                combined = size * times
+                sent = in_a_ring(kind, combined, mesh.num_devices(one.axis))
                 cost.combined[kind] += combined
                 cost.sent[kind] += sent
                 cost.along[one.axis] += sent

@@ -75,16 +75,16 @@ def _module(*names: str) -> ModuleType:
     return importlib.import_module(names[-1])
 
 
-def module_or_none(name: str) -> ModuleType | None:
-    """Imports a module that the oldest releases of Keras lack."""
-    with contextlib.suppress(ModuleNotFoundError):
-        return importlib.import_module(name)
-    return None
-
-
 tensorflow_core = _module(
     "keras.src.backend.tensorflow.core",
     "keras.src.backend.tensorflow.ops.core",  # From Keras 3.16 on.
 )
 """The module with `remat`, and with the class of variables."""
 TensorFlowVariable = tensorflow_core.Variable
+
+grain_adapter: ModuleType | None = None
+"""The module that reads `grain` data, which Keras has from 3.11 on."""
+with contextlib.suppress(ModuleNotFoundError):
+    grain_adapter = importlib.import_module(
+        "keras.src.trainers.data_adapters.grain_dataset_adapter"
+    )

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import keras
 
+from kerasmgpu import atomic_files
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.device_stats import DeviceStats
 from kerasmgpu.callbacks.hang_watch import HangWatch
@@ -98,7 +99,7 @@ def default(
     folder = None
     if run_dir is not None:
         folder = checked_place(run_dir, "run_dir")
-        _require_folder(folder)
+        atomic_files.require_folder(folder, "run_dir")
     if not isinstance(extra, Sequence) or not all(
         isinstance(one, keras.callbacks.Callback) for one in extra
     ):
@@ -145,18 +146,6 @@ def default(
     if is_first_worker():
         print(_told(made, folder), flush=True)
     return made
-
-
-def _require_folder(folder: Place) -> None:
-    """Raises if a file is in a folder's place, or in that of one above it."""
-    if isinstance(folder, StorePath):
-        return
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
-    if not existing.is_dir():
-        raise InputError(
-            f"run_dir must be a folder. Received: run_dir={str(folder)!r}, and "
-            f"{existing} is a file; give another one"
-        )
 
 
 def _told(

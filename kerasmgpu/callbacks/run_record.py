@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import pathlib
 import platform
 import time
 from collections.abc import Mapping
@@ -220,11 +219,7 @@ class _Files:
 
     def __init__(self, folder: Place) -> None:
         self._folder = folder
-        if isinstance(folder, pathlib.Path) and folder.is_file():
-            raise InputError(
-                "RunRecord writes into a folder. Received: "
-                f"folder={str(folder)!r}, which is a file"
-            )
+        atomic_files.require_folder(folder, "folder")
         self.history = JsonLines(folder / "history.jsonl")
         self.times = JsonLines(folder / "times.jsonl")
         self.steps = JsonLines(folder / "steps.jsonl")

@@ -124,7 +124,8 @@ def test_a_file_in_the_folders_place_is_named(tmp_path, name, capsys):
     file.touch()
     with pytest.raises(InputError, match="run_dir must be a folder") as error:
         callbacks.default(tmp_path / name)
-    assert f"{file} is a file" in str(error.value)
+    which = "which" if name == "file" else f"and {file}"
+    assert f"{which} is a file" in str(error.value)
     assert capsys.readouterr().out == ""
 
 

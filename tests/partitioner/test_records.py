@@ -37,7 +37,7 @@ ELSEWHERE = {
     },
     # Stacks of several variables' new values, or gradients; see `updates.py`.
     "planner.py": {"Pack"},
-    "traffic.py": {"Pack"},
+    "report.py": {"Pack"},
     "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
     # The operation that calls a function, which depends on oneDNN.

@@ -66,6 +66,17 @@ def test_what_two_multiples_are_made_of_is_summed_once():
     assert groups(step, [None, 4]) == [("sum", [(4,)])]
 
 
+def test_a_multiple_of_a_multiple_is_one_too():
+    sums = [tf.Variable(tf.ones([4])) for _ in range(3)]
+
+    def step(x):
+        whole = tf.reduce_sum(x, 0)
+        for variable, factor in zip(sums, (-whole, -whole * 2.0 / 3.0, whole)):
+            variable.assign(tf.sign(factor))
+
+    assert groups(step, [None, 4]) == [("sum", [(4,)])]
+
+
 def test_a_gradient_is_summed_in_front_of_its_momentum():
     """Later operations on the all-reduced value run once."""
     weight, momentum = tf.Variable(tf.ones([4])), tf.Variable(tf.ones([4]))

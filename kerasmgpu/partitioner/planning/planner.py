@@ -433,13 +433,24 @@ class Planner:
         Args:
             tensor: Partial `Tensor` that is summed.
         """
-        parts = [t for t in tensor.node.inputs if plans.kinds.get(t) == PARTIAL]
-        if len(parts) == 1 and parts[0].shape == tensor.shape:
+        source = tensor
+        while True:
+            parts = [
+                part
+                for part in source.node.inputs
+                if plans.kinds.get(part) == PARTIAL
+            ]
+            # Not in front of a cast, where sums are less precise.
+            if len(parts) != 1 or (parts[0].shape, parts[0].dtype) != (
+                tensor.shape,
+                tensor.dtype,
+            ):
+                break
             (source,) = parts
-            multiples = self._multiples.setdefault(source, set())
-            multiples.add(tensor)
-            if len(multiples) > 1:
-                self._summed.add(source)
+        multiples = self._multiples.setdefault(source, set())
+        multiples.add(tensor)
+        if len(multiples) > 1:
+            self._summed.add(source)
 
     def _reduced(self, tensor: Tensor, kind: Partial) -> Kind:
         """Returns the kind to reduce a partial tensor to, for all consumers."""

@@ -29,7 +29,7 @@ from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Graph, Node
+from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import Trait
 
 _logged: set[tuple[Any, ...]] = set()
@@ -185,8 +185,8 @@ def by_layer(
             entry["no_rule"].append(node.type)
     for one, times in communication(program.written()):
         for sent in one.sizes(program.replicas.mesh):
-            tensor, *_ = sent
-            part(tensor.node)[_SENT[type(one)]] += bytes_of(sent, rows) * times
+            for tensor, size in shares(sent, rows):
+                part(tensor.node)[_SENT[type(one)]] += size * times
     return list(parts.values())
 
 
@@ -363,6 +363,21 @@ def part_of(name: str) -> str:
     if not scopes:
         return "the step itself"
     return scopes[min(1, len(scopes) - 1)]
+
+
+def shares(sent: Sent, rows: int) -> list[tuple[Tensor, int]]:
+    """Returns the tensors that are sent, with the bytes of each.
+
+    They are several where small sums of one shape are packed into one tensor.
+
+    Args:
+        sent: See `ir.instructions.Communication.sizes`.
+        rows: Number of rows of a batch over all replicas.
+    """
+    whole, num_bytes = sent[0], bytes_of(sent, rows)
+    is_packed = whole.node.type == "Pack"
+    tensors = whole.node.inputs if is_packed else [whole]
+    return [(tensor, num_bytes // len(tensors)) for tensor in tensors]
 
 
 def bytes_of(sent: Sent, rows: int) -> int:

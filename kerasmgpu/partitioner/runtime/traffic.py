@@ -8,15 +8,15 @@ from kerasmgpu.partitioner.ir.instructions import (
     Broadcast,
     Communication,
     GatherCounts,
-    Sent,
 )
 from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS, WITHIN_GROUPS
 from kerasmgpu.partitioner.rules.kinds import is_of_variable
 from kerasmgpu.partitioner.runtime.report import (
-    bytes_of,
     communication,
     part_of,
+    shares,
 )
+from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.sizes import are_integers
 
@@ -44,26 +44,25 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
     row_axes = (0, WITHIN_GROUPS, BETWEEN_GROUPS) if mesh.groups > 1 else (0,)
     for one, times in communication(written):
         divides_rows = mesh.divides_rows and one.axis in row_axes
-        for tensor in one.sizes(mesh):
-            purpose = _purpose(one, tensor, divides_rows)
-            key = one.name.partition(".")[0], purpose, one.axis
-            found[key] += bytes_of(tensor, rows) * times
+        for together in one.sizes(mesh):
+            for tensor, size in shares(together, rows):
+                purpose = _purpose(one, tensor, divides_rows)
+                key = one.name.partition(".")[0], purpose, one.axis
+                found[key] += size * times
     return [
         {"kind": kind, "purpose": purpose, "axis": axis, "bytes": size}
         for (kind, purpose, axis), size in found.most_common()
     ]
 
 
-def _purpose(one: Communication, sent: Sent, divides_rows: bool) -> str:
+def _purpose(one: Communication, tensor: Tensor, divides_rows: bool) -> str:
     """Returns what a collective is for.
 
     Args:
         divides_rows: Whether its mesh axis divides rows.
     """
-    tensor = sent[0]
     node = tensor.node
-    # Small sums in one tensor; a copy that waits for a check of `NotFinite`.
-    while node.type == "Pack" or Trait.PASSES in node.traits:
+    while Trait.PASSES in node.traits:  # A copy that waits for `NotFinite`.
         node = node.inputs[0].node
     if isinstance(one, GatherCounts):
         return "numbers of rows"
