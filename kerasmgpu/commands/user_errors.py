@@ -14,6 +14,14 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST_MESSAGE = 500
 _IN_GRAPH = "Graph execution error:"
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_HINTS = {
+    "Virtual devices cannot be modified": (
+        "commands make the devices before they import a program: use "
+        "kerasmgpu.strategy(virtual_devices=...) there, or put the line under "
+        '`if __name__ == "__main__":`'
+    )
+}
+"""How to fix errors of TensorFlow that a command has caused, by their start."""
 _FAULT = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 
@@ -31,12 +39,14 @@ def in_one_line(error: Exception) -> str:
     place = users_line(frames)
     place = place or users_line(traceback.extract_tb(error.__traceback__))
     message = " ".join(text.split())
+    hints = [
+        hint for start, hint in _HINTS.items() if message.startswith(start)
+    ]
     if len(message) > _LONGEST_MESSAGE:
         half = _LONGEST_MESSAGE // 2  # The cause may be at either end.
         message = f"{message[:half]} … {message[-half:]}"
-    return f"{type(error).__name__}: {message}" + (
-        f" ({place})" if place else ""
-    )
+    line = f"{type(error).__name__}: {message}"
+    return "; ".join([f"{line} ({place})" if place else line, *hints])
 
 
 def place_in_stack(text: str) -> str | None:

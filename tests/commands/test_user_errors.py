@@ -4,6 +4,7 @@ import os
 import sys
 
 import keras
+import tensorflow as tf
 
 from kerasmgpu.commands import user_errors
 
@@ -22,7 +23,7 @@ def fail(text):
 
 def test_the_users_line_is_named():
     assert raised(lambda: fail("of\nmine")) == (
-        "ValueError: of mine (test_user_errors.py, line 20: raise "
+        "ValueError: of mine (test_user_errors.py, line 21: raise "
         "ValueError(text))"
     )
 
@@ -43,11 +44,22 @@ def test_a_stack_of_a_crash_names_the_users_line():
     stack = f"""Current thread 0x00007f (most recent call first):
   File "{os.__file__}", line 10 in open
   File "{keras.__file__}", line 3 in fit
-  File "{__file__}", line 20 in fail
+  File "{__file__}", line 21 in fail
   File "{__file__}", line 11 in raised
   File "{sys.prefix}/lib/runpy.py", line 1 in run
 """
     assert user_errors.place_in_stack(stack) == (
-        "test_user_errors.py, line 20: raise ValueError(text)"
+        "test_user_errors.py, line 21: raise ValueError(text)"
     )
     assert user_errors.place_in_stack("Segmentation fault") is None
+
+
+def test_devices_that_a_program_divides_too_late_are_told_how():
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.list_logical_devices()
+    text = raised(
+        lambda: tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * 77
+        )
+    )
+    assert "use kerasmgpu.strategy(virtual_devices=...)" in text
