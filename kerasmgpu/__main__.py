@@ -67,6 +67,10 @@ COMMANDS = {
         "kerasmgpu.plan",
         "predict the speed-up of more GPUs, and the bottleneck",
     ),
+    "prove": (
+        "kerasmgpu.prove",
+        "prove without a GPU that several run a model, and rightly",
+    ),
     "report": (
         "kerasmgpu.report",
         "write a page about runs: curves, speed, time, devices",

@@ -117,6 +117,7 @@ ROOMS = [
     "compile",
     "doctor",
     "plan",
+    "prove",
     "recipes",
 ]
 """Rooms of the package, each behind those that it may import."""

@@ -30,6 +30,8 @@ class TracedStep:
         program: `partitioner.runtime.program.Program`.
         shapes: For each tensor of a batch its shape.
         rows: Integer, rows of a global batch.
+        stays_whole: Whether its batches are passed whole, since some tensors
+            are sparse or ragged.
         jit_compile: Whether XLA compiles it.
         distribution: The `keras.distribution.Distribution` that the user's
             program sets, which the step doesn't follow; `None` without one.
@@ -38,6 +40,7 @@ class TracedStep:
     program: Program
     shapes: list[tuple[int | None, ...]]
     rows: int
+    stays_whole: bool
     jit_compile: bool
     distribution: Distribution | None
 
@@ -71,11 +74,14 @@ def trace_step(
     steps = Steps(model, model.train_step)
     steps.prepare(feed)
     (program,) = steps.programs
-    shapes = [
-        (rows, *leaf.shape[1:]) if leaf.shape.rank else ()
-        for leaf in tf.nest.flatten(batch, expand_composites=True)
-    ]
-    return TracedStep(program, shapes, rows, bool(model.jit_compile), None)
+    leaves = tf.nest.flatten(batch)
+    shapes = [shape for leaf in leaves for shape in _shapes(leaf, rows)]
+    stays_whole = any(
+        isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) for leaf in leaves
+    )
+    return TracedStep(
+        program, shapes, rows, stays_whole, bool(model.jit_compile), None
+    )
 
 
 def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
@@ -111,6 +117,18 @@ def num_parameters(model: keras.Model) -> int:
 
 def _nothing() -> Iterator[Any]:
     return iter(())
+
+
+def _shapes(leaf: Any, rows: int) -> Iterator[tuple[int | None, ...]]:
+    """Yields the shape of each tensor of a leaf, for a batch of some rows."""
+    if isinstance(leaf, tf.RaggedTensor):
+        # Values, and where each row, or row of a row, begins.
+        yield None, *leaf.flat_values.shape[1:]
+        for outer in range(leaf.ragged_rank):
+            yield (None if outer else rows + 1,)
+        return
+    for one in tf.nest.flatten(leaf, expand_composites=True):
+        yield (rows, *one.shape[1:]) if one.shape.rank else ()
 
 
 def _rows(batch: Any, data: Any) -> int:

@@ -21,6 +21,8 @@ _ROOM = 64
 _asked_for: int | None = None
 """Those that were asked for, in such a process."""
 
+_runs_as_gpus = False
+
 
 def choose(
     num_replicas: int | None = None,
@@ -125,6 +127,22 @@ def leave_room() -> None:
         with contextlib.suppress(RuntimeError):
             _divide_cpu(_ROOM)
             _asked_for = 1
+
+
+def run_as_gpus() -> None:
+    """Has this process's logical CPUs run the program that GPUs would get.
+
+    Replicas share no memory then, are fed their rows each, and sum by
+    TensorFlow's collectives. What stays as on CPUs: where kernels of CPUs fail
+    for a share without rows, they don't get one.
+    """
+    global _runs_as_gpus
+    _runs_as_gpus = True
+
+
+def runs_as_gpus() -> bool:
+    """Whether `run_as_gpus` was called."""
+    return _runs_as_gpus
 
 
 def _divide_cpu(count: int) -> None:

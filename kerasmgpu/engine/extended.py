@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.engine import devices
 from kerasmgpu.engine.context import require_collectives
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.engine.private_names import (
@@ -109,6 +110,8 @@ class LocalExtended(_QuickCopies, MirroredExtended):
         operations = self._cross_device_ops
         if mesh.num == 1:
             return Replicas(mesh)
+        if devices.runs_as_gpus():
+            return CollectiveReplicas(mesh, "ring")
         if isinstance(operations, CollectiveAllReduce):
             return CollectiveReplicas(mesh, _hint(self))
         if type(operations) is tf.distribute.ReductionToOneDevice:

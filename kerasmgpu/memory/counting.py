@@ -91,7 +91,34 @@ def settings(
         shard: One of `state_bytes.SHARDS`, or a `keras.distribution`'s
             `Distribution` of so many devices, or its `Layouts`.
     """
-    from kerasmgpu.strategies.layouts import check_micro_batches, layouts_of
+    from kerasmgpu.strategies.layouts import check_micro_batches
+
+    setting, shares = setting_of(step, job, num_replicas, shard)
+    division, rows = setting.shard, setting.rows or step.rows
+
+    def row(micro_batches: int) -> dict[str, Any]:
+        require_rows(micro_batches, rows)
+        if not isinstance(shard, str):
+            check_micro_batches(division, micro_batches)
+        in_parts = dataclasses.replace(setting, micro_batches=micro_batches)
+        return _row(step, job, shard, in_parts)
+
+    if job["micro_batches"] is not None:
+        return [row(number) for number in job["micro_batches"]]
+    most = min(-(-rows // shares), MOST_PARTS) if setting.divides_rows else 1
+    limit = job["usable"] if job.get("until_it_fits") else None
+    return [_fewest_that_fit(row, most, limit)]
+
+
+def setting_of(
+    step: Any, job: dict[str, Any], num_replicas: int, shard: Any
+) -> tuple[Setting, int]:
+    """Returns the setting of a job, of one micro-batch, and its shares of rows.
+
+    Args:
+        shard: See `settings`.
+    """
+    from kerasmgpu.strategies.layouts import layouts_of
 
     num_workers = -(-num_replicas // _per_worker(job, num_replicas))
     division, shares, groups = shard, num_replicas, 1
@@ -115,19 +142,7 @@ def settings(
         offloads=bool(job.get("offload")),
         min_shard_bytes=job.get("min_shard_bytes", MIN_SHARD_BYTES),
     )
-
-    def row(micro_batches: int) -> dict[str, Any]:
-        require_rows(micro_batches, rows)
-        if not isinstance(shard, str):
-            check_micro_batches(division, micro_batches)
-        in_parts = dataclasses.replace(setting, micro_batches=micro_batches)
-        return _row(step, job, shard, in_parts)
-
-    if job["micro_batches"] is not None:
-        return [row(number) for number in job["micro_batches"]]
-    most = min(-(-rows // shares), MOST_PARTS) if setting.divides_rows else 1
-    limit = job["usable"] if job.get("until_it_fits") else None
-    return [_fewest_that_fit(row, most, limit)]
+    return setting, shares
 
 
 def _per_worker(job: dict[str, Any], num_replicas: int) -> int:

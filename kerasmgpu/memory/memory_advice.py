@@ -136,7 +136,12 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     return with_variables(
         model,
         traced_step.TracedStep(
-            program, shapes, rows, is_compiled, strategy.distribution
+            program,
+            shapes,
+            rows,
+            bool(program.trace.sparse),
+            is_compiled,
+            strategy.distribution,
         ),
     )
 

@@ -18,6 +18,7 @@ from kerasmgpu.memory.written_function import (
     WrittenNode,
 )
 from kerasmgpu.partitioner.ir.instructions import Value
+from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.rules.kinds import Partial, is_of_variable
 from kerasmgpu.partitioner.runtime.function import recomputing
@@ -52,7 +53,12 @@ ACTIVATIONS, BATCH, CONSTANTS, GATHERED, GRADIENTS, WORKSPACE = (
 
 
 class WrittenStep:
-    """Writes a step, and its functions, as the first worker would run them.
+    """Writes a step, and its functions, as a worker would run them.
+
+    Args:
+        worker: Integer, its index.
+        with_clusters: Whether XLA's clusters are functions of their own, if it
+            compiles the step.
 
     Attributes:
         arguments: List of a pair for each argument of the step: the
@@ -63,19 +69,29 @@ class WrittenStep:
             runs; `ASSUMED_SIZE` was taken for each.
     """
 
-    def __init__(self, step: TracedStep, setting: Setting) -> None:
+    def __init__(
+        self,
+        step: TracedStep,
+        setting: Setting,
+        worker: int = 0,
+        with_clusters: bool = False,
+    ) -> None:
         self._traced = step
         self._setting = setting
         rows = setting.rows or step.rows
         self.jit_compile = step.jit_compile
         trace = step.program.trace.imagined(self._axes_of, self._is_offloaded)
-        devices = self._replicas()
+        devices = self._replicas(worker)
         self._mesh = devices.mesh
         replicas = devices.split(setting.micro_batches)
-        shapes = [(rows, *shape[1:]) if shape else () for shape in step.shapes]
+        more = rows - step.rows  # Ragged rows begin at one number more.
+        shapes = [
+            (shape[0] and shape[0] + more, *shape[1:]) if shape else ()
+            for shape in step.shapes
+        ]
         in_shares = (False,) * len(shapes)
         is_split = setting.divides_rows and not setting.axes
-        if is_split and not setting.shares_memory and not trace.sparse:
+        if is_split and not setting.shares_memory and not step.stays_whole:
             in_shares = tuple(bool(shape) for shape in shapes)
 
         def planned(trace: Trace) -> Program:
@@ -84,9 +100,16 @@ class WrittenStep:
             # doesn't know.
             for leaf, shape in zip(trace.leaves, shapes):
                 known = leaf.shape is not None and None not in shape
-                if known and setting.divides_rows:
+                is_divided = setting.divides_rows and not step.stays_whole
+                if known and is_divided:
                     leaf.static = leaf.shape = shape
-            return Program(trace, replicas, in_shares, first_batch=shapes)
+            return Program(
+                trace,
+                replicas,
+                in_shares,
+                with_clusters and step.jit_compile,
+                first_batch=shapes,
+            )
 
         self._program = planned(trace)
         limit = setting.limit and setting.limit // setting.copies
@@ -109,7 +132,8 @@ class WrittenStep:
                 own = shape
                 if is_share:
                     bounds = bounds_of(rows, setting.num_replicas)
-                    own = (bounds[place + 1] - bounds[place], *shape[1:])
+                    at = devices.mesh.first + place
+                    own = (bounds[at + 1] - bounds[at], *shape[1:])
                 self.arguments.append((place, Static(leaf.dtype, own)))
         for handle, _ in build.captures.values():
             self.arguments.append((handle, self._static(handle)))
@@ -118,7 +142,7 @@ class WrittenStep:
         )
         self.main.categories = dict(self._categories())
 
-    def _replicas(self) -> Replicas:
+    def _replicas(self, worker: int) -> Replicas:
         setting = self._setting
         imagined = ImaginedReplicas(
             setting.num_local,
@@ -127,6 +151,7 @@ class WrittenStep:
             setting.divides_rows,
             setting.axes,
             setting.groups,
+            worker,
         )
         if setting.num_replicas == 1:
             return Replicas(imagined.mesh)
@@ -208,6 +233,16 @@ class WrittenStep:
             self.assumed.add(f"rounds of {loop.name}")
             return ASSUMED_SIZE
         return rounds
+
+    @property
+    def lowered(self) -> Lowered:
+        """The program that it is written from."""
+        return self._build.program
+
+    @property
+    def devices(self) -> list[str]:
+        """Full names of the worker's devices."""
+        return list(dict.fromkeys(self._mesh.devices))
 
     @property
     def has_slots_on_host(self) -> bool:

@@ -14,7 +14,7 @@ from absl import logging
 
 from kerasmgpu import _keras
 from kerasmgpu.engine import context, entered, feeds, xla_cache
-from kerasmgpu.engine.devices import memory_of
+from kerasmgpu.engine.devices import memory_of, runs_as_gpus
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError, checked_integer
@@ -343,6 +343,7 @@ class ExactSteps(_Strategy):
             host,
             workers.index(self),
             self.num_workers,
+            False if runs_as_gpus() else None,
             divides_rows=self.divides_rows,
             axes=self.layouts.axes if self.layouts else (),
             groups=groups_of(len(devices) * self.num_workers, self.shard_over),

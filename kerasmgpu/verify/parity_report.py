@@ -39,7 +39,7 @@ def print_tables(result: dict[str, Any]) -> None:
         if _decisive(run)["first_layer"]:
             console.print(_layers(run))
     _print_causes(console, different)
-    reports.say(console, _verdict(result))
+    reports.say(console, verdict(result))
 
 
 def _print_causes(console: Any, different: list[dict[str, Any]]) -> None:
@@ -151,7 +151,8 @@ def _where(run: dict[str, Any]) -> str:
     )
 
 
-def _verdict(result: dict[str, Any]) -> str:
+def verdict(result: dict[str, Any]) -> str:
+    """Returns the verdict on all runs, as a sentence."""
     if result["in_parity"]:
         return _in_parity(result)
     crashed = [run for run in result["runs"] if "failed" in run]

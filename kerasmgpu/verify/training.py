@@ -12,7 +12,11 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu._keras import sharded_parts
 from kerasmgpu.commands import batches, references, user_models
-from kerasmgpu.engine.devices import leave_room, make_logical_cpus
+from kerasmgpu.engine.devices import (
+    leave_room,
+    make_logical_cpus,
+    run_as_gpus,
+)
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.flops import step_flops
@@ -46,6 +50,8 @@ def train(job: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if job["float64"]:
             stack.enter_context(float64_in_place_of_less())
+        if job.get("runs_as_gpus"):
+            run_as_gpus()
         if not job["sets_distribution"]:
             leave_room()
         if not count:

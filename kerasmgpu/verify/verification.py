@@ -132,6 +132,36 @@ def verify(
     if isinstance(data, tuple):
         arrays, function = data, None
     functions = references.job(build, function, "verify")
+    result = compared(
+        functions, settings, counts, arrays, tolerance, seconds, show
+    )
+    if show:
+        parity_report.print_tables(result)
+    return result
+
+
+def compared(
+    functions: dict[str, Any],
+    settings: dict[str, Any],
+    counts: Sequence[int],
+    arrays: tuple[np.ndarray, ...] | None = None,
+    tolerance: float | None = None,
+    seconds: float = 300,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Trains on one device and on replicas, and compares; prints no tables.
+
+    Args:
+        functions: Names of the functions; see `references.job`.
+        settings: Dictionary of a run's `"steps"`, `"global_batch_size"`,
+            `"float64"`, `"seed"`, and `"strategy"`, arguments of
+            `kerasmgpu.strategy`; with `"runs_as_gpus"` replicas run the program
+            that GPUs would get.
+        arrays: The data, or `None`: those of `functions`.
+
+    Returns:
+        Dictionary, see `verify`.
+    """
     with tempfile.TemporaryDirectory(prefix="kerasmgpu-verify-") as name:
         folder = pathlib.Path(name)
         job = {**functions, **settings, "data_file": None}
@@ -139,10 +169,7 @@ def verify(
             job["data_file"] = _saved(arrays, folder / "data.npz")
         say = reports.say_if(show)
         runs = Runs(folder, job, seconds, say)
-        result = compare_all(runs, counts, tolerance, say)
-    if show:
-        parity_report.print_tables(result)
-    return result
+        return compare_all(runs, counts, tolerance, say)
 
 
 def _saved(arrays: tuple[Any, ...], path: pathlib.Path) -> str:

@@ -10,7 +10,6 @@ a collective; sizes on the host lie in between.
 """
 
 import collections
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +17,6 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 from tensorflow.core.framework import node_def_pb2
-from tensorflow.python.framework import kernels
 
 from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.lowering.function_writer import Function
@@ -26,6 +24,7 @@ from kerasmgpu.partitioner.lowering.once import nodes_of_once
 from kerasmgpu.partitioner.lowering.writing import Nodes
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name
+from kerasmgpu.partitioner.step.kernels import has_kernels
 from kerasmgpu.partitioner.step.records import Trait, record
 
 FEWEST = 2
@@ -215,7 +214,7 @@ def _is_compilable(
     if build.program.is_beside and _draws(build, node):
         return False
     device_type = "XLA_CPU_JIT" if build.mesh.has_cpus else "XLA_GPU_JIT"
-    if not _has_kernel(node.op, device_type):
+    if not has_kernels(node.op, device_type):
         return False
     if (
         Trait.XLA_BODIES not in record(node.op).traits
@@ -257,21 +256,6 @@ def _types(node: node_def_pb2.NodeDef) -> set[int]:
         found.add(value.type)
         found.update(value.list.type)
     return found
-
-
-@functools.cache
-def _has_kernel(type: str, device_type: str) -> bool:
-    """Whether XLA has a kernel for a type of operation."""
-    _load_kernels()
-    registered = kernels.get_registered_kernels_for_op(type).kernel
-    return any(kernel.device_type == device_type for kernel in registered)
-
-
-@functools.cache
-def _load_kernels() -> None:
-    """Registers XLA's kernels: its first compilation does."""
-    with tf.init_scope():
-        tf.function(lambda x: x + 1.0, jit_compile=True)(0.0)
 
 
 def log_uncompiled(build: Function, nodes: Nodes) -> None:

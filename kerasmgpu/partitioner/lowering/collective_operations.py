@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -46,9 +46,11 @@ def new_groups(mesh: Mesh) -> dict[Members, list[int]]:
     }
 
 
-def _new_keys(mesh: Mesh, axis: int | None) -> list[int]:
+def _new_keys(
+    mesh: Mesh, axis: int | None, numbers: Iterator[int] | None = None
+) -> list[int]:
     number = 1 if axis is None else mesh.total // mesh.size(axis)
-    return [next(_groups) for _ in range(number)]
+    return [next(numbers or _groups) for _ in range(number)]
 
 
 class Keys(NamedTuple):
@@ -75,7 +77,13 @@ class Collectives(Replicas):
             workers, and returns all lists, `[workers, floats]`. `None`: workers
             don't compare the collectives that they write.
         together: See `Replicas`.
+
+    Attributes:
+        group_numbers: Iterator that gives each group its key; `None`: that of
+            the process.
     """
+
+    group_numbers: Iterator[int] | None = None
 
     def __init__(
         self,
@@ -185,7 +193,7 @@ class Collectives(Replicas):
             ("groups", members, axis),
             lambda: (
                 build.program.groups.get((members, axis))
-                or _new_keys(mesh, axis)
+                or _new_keys(mesh, axis, self.group_numbers)
             ),
         )
         instances = build.keep(

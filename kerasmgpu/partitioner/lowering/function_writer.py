@@ -53,6 +53,10 @@ class Clock(Protocol):
         """Writes nodes that add up the times; returns names that must run."""
 
 
+_HOSTS = "host"
+"""Stands for the host's chain of collectives; see `Function.last_collective`."""
+
+
 class Function(OperationWriter):
     """Writes a function of all replicas.
 
@@ -68,9 +72,9 @@ class Function(OperationWriter):
     Attributes:
         sizes: Its `host_sizes.HostSizes`.
         clock: The `Clock` of the function, or `None`.
-        last_collective: Maps each place to the name of its last collective, or
-            of the last loop or branch with collectives inside.
-        collectives: All collectives, as `(time, place, name)`.
+        last_collective: Maps each device, and the host, to the name of its last
+            collective, or of the last loop or branch with collectives inside.
+        collectives: All collectives, as `(time, device, name)`.
         time: `(phase, turn)` in which the nodes written now will run: a
             micro-batch's turn, or -1 before all turns.
         twins: Maps the name of each node of an operation that runs on copies
@@ -107,9 +111,9 @@ class Function(OperationWriter):
         self._done: dict[Node, list[str]] = {}
         self._ran: dict[Instruction, list[str]] = {}
         self.clock: Clock | None = None
-        self.last_collective: dict[int, str] = {}
+        self.last_collective: dict[str, str] = {}
         self.time: tuple[int, int] = (0, -1)
-        self.collectives: list[tuple[tuple[int, int], int, str]] = []
+        self.collectives: list[tuple[tuple[int, int], str, str]] = []
         self.twins: dict[str, list[str]] = {}
         self.captures: dict[int, tuple[tf.Tensor, Reference]] = {}
         self._batch: Reference | None = None
@@ -246,13 +250,21 @@ class Function(OperationWriter):
         """
         if self.program.phases:
             return []
-        return last_collectives(self.last_collective, self._place(place))
+        return last_collectives(self.last_collective, self._chain(place))
 
     def note_collective(self, place: int, name: str) -> None:
         """Records the name of a collective, or of a loop with some inside."""
-        place = self._place(place)
-        self.last_collective[place] = name
-        self.collectives.append((self.time, place, name))
+        chain = self._chain(place)
+        self.last_collective[chain] = name
+        self.collectives.append((self.time, chain, name))
+
+    def _chain(self, place: int) -> str:
+        """Returns what stands for the chain of collectives of a place.
+
+        Views count places otherwise: a device's name is the same in all. A
+        CPU's name can be that of a replica and that of the host.
+        """
+        return _HOSTS if place == HOST else self.device(place)
 
     @property
     def _num_places(self) -> int:
@@ -412,12 +424,12 @@ class Function(OperationWriter):
         return self._row_shares.shares(self, rows)
 
 
-def last_collectives(last: Mapping[int, str], place: int) -> list[str]:
-    """Returns names of the earlier collectives that one at a place must follow.
+def last_collectives(last: Mapping[str, str], chain: str) -> list[str]:
+    """Returns names of the earlier collectives that one of a chain must follow.
 
-    On the host it follows those of all places; on a replica, those of the
+    On the host it follows those of all chains; on a replica, those of the
     replica and the host. So all workers start host and replica collectives in
     one order.
     """
-    places = list(last) if place == HOST else [place, HOST]
-    return [last[place] for place in places if place in last]
+    chains = list(last) if chain == _HOSTS else [chain, _HOSTS]
+    return [last[each] for each in chains if each in last]

@@ -34,12 +34,12 @@ def order_collectives(build: Build) -> None:
     They were written in another order: each instruction's for all
     micro-batches.
     """
-    last: dict[int, str] = {}
-    for _, place, name in sorted(build.collectives, key=lambda one: one[0]):
+    last: dict[str, str] = {}
+    for _, chain, name in sorted(build.collectives, key=lambda one: one[0]):
         node = build.writer.node(name)
-        before = last_collectives(last, place)
+        before = last_collectives(last, chain)
         node.input.extend(f"^{other}" for other in before)
-        last[place] = name
+        last[chain] = name
 
 
 def take_turns(build: Build) -> None:

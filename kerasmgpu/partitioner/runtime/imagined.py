@@ -6,9 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from kerasmgpu.division import AxesToShard
-from kerasmgpu.partitioner.lowering.collective_operations import Keys
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
-from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     variable_of,
@@ -18,7 +16,7 @@ _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 class ImaginedReplicas(CollectiveReplicas):
-    """The replicas of a job's first worker, on devices that needn't exist.
+    """The replicas of one worker of a job, on devices that needn't exist.
 
     Each worker has `num`; see `Mesh` for the other arguments.
 
@@ -34,6 +32,7 @@ class ImaginedReplicas(CollectiveReplicas):
         divides_rows: bool = True,
         axes: tuple[int, ...] = (),
         groups: int = 1,
+        worker: int = 0,
     ) -> None:
         devices = [
             f"/job:localhost/replica:0/task:0/device:{device_type}:{number}"
@@ -43,24 +42,15 @@ class ImaginedReplicas(CollectiveReplicas):
         mesh = Mesh.on(
             devices,
             _HOST,
-            num_workers=num_workers,
+            worker,
+            num_workers,
             divides_rows=divides_rows,
             axes=axes,
             groups=groups,
         )
         super().__init__(mesh, hint)
-        self._instances = itertools.count()
-
-    def next_keys(
-        self,
-        build: Function,
-        members: str,
-        merge: str,
-        elements: int | None,
-        dtype: tf.DType,
-    ) -> Keys:
         # The counter of real groups must stay equal on all workers.
-        return Keys(self.num_members(members), 0, next(self._instances))
+        self.group_numbers = itertools.count()
 
 
 class ImaginedVariable:
@@ -71,6 +61,9 @@ class ImaginedVariable:
         axes: For each axis of the mesh, the axis along which its variable is
             sharded, or `None`. Empty for a whole variable.
         is_offloaded: Whether its parts are on the host.
+
+    Attributes:
+        is_copied: Whether devices have a copy or a part each.
     """
 
     def __init__(
@@ -81,7 +74,7 @@ class ImaginedVariable:
         self.is_offloaded = is_offloaded
         self._handle_data = getattr(tensor, "_handle_data", None)
         copies = getattr(tensor, "_distributed_container", None)
-        self._is_copied = copies is not None or variable_of(tensor) is not None
+        self.is_copied = copies is not None or variable_of(tensor) is not None
         if copies is not None:
             self._distributed_container = copies
 
@@ -90,7 +83,7 @@ class ImaginedVariable:
 
         They are one object if the tensor has neither copies nor parts.
         """
-        if self._is_copied:
+        if self.is_copied:
             return [ImaginedHandle(self, place) for place in range(num)]
         return [ImaginedHandle(self, 0)] * num
 

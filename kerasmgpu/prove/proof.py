@@ -1,0 +1,199 @@
+"""Proves without a GPU that a model trains on several, and rightly."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kerasmgpu.commands import references, tracing_process
+from kerasmgpu.errors import (
+    InputError,
+    checked_boolean,
+    checked_choice,
+    checked_integer,
+    checked_number,
+)
+from kerasmgpu.hardware import data_sheets, device_memory
+from kerasmgpu.memory.state_bytes import SHARDS
+from kerasmgpu.prove import proof_report
+from kerasmgpu.replica_arithmetic import (
+    MIN_SHARD_BYTES,
+    checked_offload,
+    groups_of,
+)
+
+_MOST_IN_NUMBERS = 16
+"""Most replicas that are run on logical CPUs."""
+
+
+def prove(
+    build: Callable[[], Any] | str,
+    data: Callable[[], Any] | str | None = None,
+    replicas: int = 8,
+    *,
+    device: str | None = None,
+    num_workers: int = 1,
+    global_batch_size: int | None = None,
+    shard: str | None = None,
+    shard_over: int | None = None,
+    min_shard_bytes: int = MIN_SHARD_BYTES,
+    offload: str | None = None,
+    micro_batches: int = 1,
+    numbers: bool = True,
+    steps: int = 3,
+    timeout_seconds: float = 600,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Proves what can be known of a step on GPUs before there are any.
+
+    The step is written as GPUs would get it. On it are checked: whether each
+    operation has a kernel of GPUs for its types; whether no collective waits for
+    ever, on any worker; and, by training that program on logical CPUs, whether
+    it equals one device. With `device` the memory of the step is predicted.
+
+    Args:
+        build: Function without arguments that returns a compiled
+            `keras.Model`, or a pair `(model, data)`; or its name,
+            `"my_module:build"` or `"path/to/file.py:build"`. It is called in
+            other processes, so it must be at the top level of a module.
+        data: Function without arguments, or its name, that returns the data,
+            as for `kerasmgpu.verify`. Default: the data that `build` returns,
+            or the function `data` of its module.
+        replicas: Integer, GPUs of all workers. Defaults to 8.
+        device: String, the GPU, a key of `hardware.data_sheets.DEVICES` such as
+            `"H100-SXM"`, or its memory, such as `"24GiB"`. Default: memory is
+            not predicted.
+        num_workers: Integer, processes of the job, each with as many GPUs.
+            Defaults to 1.
+        global_batch_size: Integer, rows of a global batch. Default: those of
+            the first batch, or 32 for arrays.
+        shard: String, what is divided; see `MirroredStrategy`. Default:
+            `"none"`.
+        shard_over: Integer, replicas over which `shard` divides a variable.
+            Default: all.
+        min_shard_bytes: Integer, bytes of the smallest variable that `shard`
+            divides.
+        offload: String, what is in host memory: `"optimizer"`. Default:
+            `"none"`.
+        micro_batches: Integer, parts in which a replica works through its
+            rows. Defaults to 1.
+        numbers: Boolean, whether to train on logical CPUs. Defaults to `True`.
+        steps: Integer, steps to train. Defaults to 3.
+        timeout_seconds: Number, time-out of each process in seconds. Defaults
+            to 600.
+        show: Boolean, whether to print progress and the page. Defaults to
+            `True`.
+
+    Returns:
+        Dictionary, as `--output` writes it: `"is_proved"`; `"kernels"` (`None` if
+        this TensorFlow lists none), `"order"`, `"memory"` and `"numbers"` (`None` if
+        not asked for), each with `"faults"`, sentences, or what they count.
+
+    Raises:
+        InputError: If the model can't be traced, or an argument is invalid.
+
+    Example:
+
+    ```python
+    report = kerasmgpu.prove("my_module:build", replicas=8, device="H100-SXM")
+    print(report["is_proved"])
+    ```
+    """
+    checked_integer(replicas, "replicas", 1)
+    checked_integer(num_workers, "num_workers", 1)
+    if replicas % num_workers:
+        raise InputError(
+            "all workers have equally many of the replicas. Received: "
+            f"replicas={replicas}, num_workers={num_workers}"
+        )
+    groups_of(replicas, shard_over)
+    shard = checked_choice(shard or "none", "shard", SHARDS)
+    settings: dict[str, Any] = {
+        "shard": shard,
+        "shard_over": shard_over,
+        "offload": checked_offload(offload),
+        "min_shard_bytes": checked_integer(
+            min_shard_bytes, "min_shard_bytes", 0
+        ),
+        "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
+    }
+    checked_integer(steps, "steps", 1)
+    checked_number(timeout_seconds, "timeout_seconds")
+    memory = None if device is None else _memory_of(device)
+    report = tracing_process.run(
+        "kerasmgpu.prove.proving",
+        "prove",
+        build,
+        data,
+        global_batch_size=global_batch_size,
+        timeout_seconds=timeout_seconds,
+        show=show,
+        devices=replicas,
+        flag="--replicas",
+        device_type="GPU",
+        replicas=replicas,
+        replicas_per_worker=replicas // num_workers,
+        batch_size_per_replica=None,
+        usable=None if memory is None else device_memory.usable(memory),
+        **settings,
+    )
+    report.update(
+        device=device,
+        usable=None if memory is None else device_memory.usable(memory),
+        replicas=replicas,
+        settings=settings,
+    )
+    report["numbers"], report["why_no_numbers"] = None, None
+    if not checked_boolean(numbers, "numbers"):
+        report["why_no_numbers"] = "not asked for"
+    elif not 1 < replicas <= _MOST_IN_NUMBERS:
+        report["why_no_numbers"] = (
+            f"they are compared for 2 to {_MOST_IN_NUMBERS} replicas"
+        )
+    else:
+        report["numbers"] = _numbers(
+            references.job(build, data, "prove"),
+            settings,
+            replicas,
+            {"steps": steps, "global_batch_size": global_batch_size},
+            timeout_seconds,
+            show,
+        )
+    report["is_proved"] = not proof_report.faults(report)
+    if show:
+        proof_report.print_proof(report)
+    return report
+
+
+def _memory_of(device: str) -> int:
+    """Bytes of a GPU by its name, or of a size."""
+    if data_sheets.named(device) is None and not device[:1].isdigit():
+        raise InputError(
+            f"device is one of {', '.join(data_sheets.DEVICES)}, or a memory such "
+            f"as 24GiB. Received: device={device!r}"
+        )
+    return device_memory.parse(device)
+
+
+def _numbers(
+    functions: dict[str, Any],
+    settings: dict[str, Any],
+    replicas: int,
+    run: dict[str, Any],
+    seconds: float,
+    show: bool,
+) -> dict[str, Any]:
+    """Trains the program of GPUs on logical CPUs, and one device."""
+    from kerasmgpu.verify.verification import compared
+
+    return compared(
+        functions,
+        {
+            **run,
+            "float64": False,
+            "seed": 7,
+            "strategy": settings,
+            "runs_as_gpus": True,
+        },
+        [replicas],
+        seconds=seconds,
+        show=show,
+    )

@@ -1,0 +1,115 @@
+"""Checks a written step, as `python -m kerasmgpu.prove.proving FOLDER`.
+
+It is a child process, so that no parent imports TensorFlow.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from kerasmgpu.commands import child_processes, tracing_process, user_errors
+from kerasmgpu.replica_arithmetic import require_rows
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Writes the step of a job for GPUs, and checks it.
+
+    Args:
+        job: Dictionary, as `proof.prove` makes it.
+
+    Returns:
+        Dictionary: the `"kernels"`, `"order"` and `"memory"` of the report.
+    """
+    # Imported here, so that errors name the user's function.
+    from kerasmgpu.commands.traced_step import num_parameters, trace_job
+    from kerasmgpu.flops.step_flops import layers_in
+    from kerasmgpu.memory import counting
+    from kerasmgpu.memory.traced_step import with_variables
+    from kerasmgpu.memory.written_step import WrittenStep
+    from kerasmgpu.partitioner.step import kernels
+    from kerasmgpu.prove.order import check_order
+    from kerasmgpu.prove.placement import place
+
+    model, step = trace_job(job)
+    step = with_variables(model, step)
+    shard = step.distribution or job["shard"]
+    setting, _ = counting.setting_of(step, job, job["replicas"], shard)
+    parts = job["micro_batches"]
+    require_rows(parts, setting.rows or step.rows)
+    setting = dataclasses.replace(setting, micro_batches=parts)
+    written = []
+    for worker in range(setting.num_workers):
+        of = f" of worker {worker}" if setting.num_workers > 1 else ""
+        tracing_process.tell(job, f"writing the step{of} for GPUs …")
+        written.append(WrittenStep(step, setting, worker, True))
+    has_kernels = kernels.has_kernels("MatMul", "GPU")
+    paths = dict(layers_in(model))
+    report: dict[str, Any] = {
+        "model": model.name,
+        "parameters": num_parameters(model),
+        "global_batch_size": setting.rows,
+        "workers": setting.num_workers,
+        "kernels": None,
+    }
+    if has_kernels:
+        tracing_process.tell(job, "looking for kernels of GPUs …")
+        placements = [place(one, one.devices) for one in written]
+        report["kernels"] = _kernels(placements, paths)
+    tracing_process.tell(job, "checking the order of collectives …")
+    order = check_order(written)
+    report["order"] = {
+        "collectives": order.num_collectives,
+        "longest_chain": order.longest,
+        "faults": order.faults,
+    }
+    report["memory"] = None
+    if job["usable"] is not None:
+        tracing_process.tell(job, "counting bytes …")
+        in_parts = {**job, "micro_batches": [parts]}
+        (report["memory"],) = counting.settings(
+            step, in_parts, job["replicas"], shard
+        )
+    return report
+
+
+def _kernels(
+    placements: Iterable[Any], paths: Collection[str]
+) -> dict[str, Any]:
+    """Joins what is found on all workers; bytes are those of the first one."""
+    from kerasmgpu.flops.step_flops import layer_of
+
+    first, *others = placements
+    moved = collections.Counter[tuple[str, str]]()
+    for (name, kind, types), number in first.moved.items():
+        moved[kind, f"{_layer(name, paths, layer_of)} ({types})"] += number
+    copied = collections.Counter[str]()
+    for name, number in first.copied.items():
+        copied[_layer(name, paths, layer_of)] += number
+    faults = [fault for one in (first, *others) for fault in one.faults]
+    return {
+        "on_gpus": first.on_gpus,
+        "on_host": first.on_host,
+        "moved": [
+            {"operation": kind, "where": where, "times": number}
+            for (kind, where), number in moved.most_common()
+        ],
+        "copies": first.num_copies,
+        "copied_bytes": sum(copied.values()),
+        "copied": dict(copied.most_common()),
+        "faults": list(dict.fromkeys(faults)),
+    }
+
+
+def _layer(name: str, paths: Any, layer_of: Any) -> str:
+    """The layer of a written node: its name behind that of the replica."""
+    replica, _, rest = name.partition("/")
+    if replica == "partition" or not rest:
+        return "sizes and rows of the batch"
+    return (
+        str(layer_of(rest, paths)) if replica.startswith("replica_") else name
+    )
+
+
+if __name__ == "__main__":
+    child_processes.do_job(user_errors.naming_the_function(main))
