@@ -79,7 +79,7 @@ _ROWS = "--step_seconds=1 --batch_size_per_replica=8"
 _STEP = f"plan {_ROWS} --parameters=1"
 _OF_FUNCTIONS = (
     *("check", "compile --output=new", "find_batch_size"),
-    *("find_learning_rate", "flops", "memory", "verify"),
+    *("find_learning_rate", "flops", "memory", "prove", "verify"),
     "plan --batch_size_per_replica=1",
 )
 
@@ -265,6 +265,14 @@ CASES = (
     *_functions("absent:build", "; run the command in the module's folder, or"),
     *_functions("mine:build", "mine.py has no function 'build'. It has biuld"),
     *_functions("mine.py:build", "mine.py has no function 'build'. It has"),
+    Case("prove a:b --replicas=3 --num_workers=2", "equally many of the rep"),
+    Case("prove a:b --device=X100", "device is one of A100-40GB, "),
+    Case("prove a:b --shard=rows", "shard must be one of none, opt"),
+    Case("prove a:b --shard_over=3", "shard_over must divide the number"),
+    Case("prove a:b --micro_batches=0", "micro_batches must be an integer"),
+    Case("prove a:b --steps=0", "steps must be an integer of at least 1"),
+    Case("prove a:b --offload=weights", "offload must be one of none, opt"),
+    Case("prove a:b --output=missing/out.json", "--output must be a file in"),
     Case("verify", "give one function"),
     Case("verify my_module", "such as my_module:build"),
     Case("verify missing.py:build", "no such file: missing.py"),

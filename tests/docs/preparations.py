@@ -27,6 +27,7 @@ assert sorted(path.name for path in pathlib.Path("runs/1").iterdir()) == [
     "history.jsonl", "run.json", "steps.jsonl", "times.jsonl"
 ]
 """,
+    "docs/prove.md": "build()",
     "docs/verify.md": "build().fit(*data())",
     "recipes/polynomial/README.md": "assert y.numpy().tolist() == [8, 23, 48]",
 }
