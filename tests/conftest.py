@@ -188,10 +188,10 @@ def on_one_device(shared_folder):
 
 
 @pytest.fixture
-def like_gpus():
-    """Like `replicas`, but devices share no memory and are fed as GPUs are."""
+def like_gpus(monkeypatch):
+    """Like `replicas`, which run the program that GPUs would get."""
     import kerasmgpu
-    from tests.strategies.sharded import pretended_devices
+    from kerasmgpu.engine import devices
 
-    with pretended_devices(shares_memory=False):
-        yield kerasmgpu.strategy
+    monkeypatch.setattr(devices, "_runs_as_gpus", True)
+    return kerasmgpu.strategy

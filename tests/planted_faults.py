@@ -162,6 +162,27 @@ FAULTS = {
         "del node",
         "tests/partitioner/test_collective_order.py",
     ),
+    "chains_of_places": Fault(
+        "collectives of a group's line are chained by their place on it",
+        "partitioner/lowering/function_writer.py",
+        "return _HOSTS if place == HOST else self.device(place)",
+        "return _HOSTS if place == HOST else str(self._place(place))",
+        "tests/prove/test_order.py",
+    ),
+    "loose_loops": Fault(
+        "prove takes one output of a loop for the whole of it",
+        "prove/order.py",
+        "sources |= {n for n in inputs if not self._step.bodies(nodes[n])}",
+        "sources |= inputs",
+        "tests/prove/test_order.py",
+    ),
+    "memory_of_kernels": Fault(
+        "prove takes all that kernels of GPUs take for device memory",
+        "prove/placement.py",
+        "is_on_host = kernel is None or name in kernel.on_host",
+        "is_on_host = kernel is None",
+        "tests/prove/test_placement.py",
+    ),
     "mixed_reductions": Fault(
         "sums and extremes of one level are one reduction",
         "partitioner/passes/group_sums.py",

@@ -94,7 +94,8 @@ def settings(
     from kerasmgpu.strategies.layouts import check_micro_batches
 
     setting, shares = setting_of(step, job, num_replicas, shard)
-    division, rows = setting.shard, setting.rows or step.rows
+    division: Any = setting.shard
+    rows = setting.rows or step.rows
 
     def row(micro_batches: int) -> dict[str, Any]:
         require_rows(micro_batches, rows)

@@ -66,7 +66,7 @@ QUICK_SHARDED = {
 }
 
 
-ALTERNATING = ("replicas", "sharded_weights", "replicas", "sharded_optimizer")
+ALTERNATING = ("replicas", "sharded_weights", "like_gpus", "sharded_optimizer")
 """Settings of the other cases: one for each, the next for the next."""
 
 
@@ -80,7 +80,7 @@ def _settings(number, case):
     if case.name in LIKE_GPUS:
         found.append(("like_gpus", 3))
     fixture = ALTERNATING[number % 4]
-    is_sharded = fixture != "replicas"
+    is_sharded = fixture.startswith("sharded")
     count = 2 + number % 3 if is_sharded else case.replica_counts[0]
     return found or [(fixture, count)]
 

@@ -1,0 +1,126 @@
+"""The command, as a user runs it."""
+
+import json
+
+import pytest
+
+from kerasmgpu.prove import proof_report, prove
+from tests import console
+
+MODULE = """
+import keras
+import numpy as np
+
+def build():
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, "tanh")])
+    model.add(keras.layers.Dense(1))
+    model.compile("sgd", "mse")
+    x = np.random.default_rng(0).normal(size=(26, 6)).astype("float32")
+    return model, (x, x[:, :1])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "of_mine.py").write_text(MODULE)
+    return tmp_path
+
+
+def test_the_page_and_the_report(folder):
+    done = console.run(
+        *"prove of_mine:build --replicas=4 --num_workers=2 --nonumbers".split(),
+        *"--device=1KiB --shard=weights --min_shard_bytes=0".split(),
+        "--output=proof.json",
+        folder=folder,
+    )
+    # Neither kernels nor order are at fault, but nothing fits in a kilobyte.
+    assert done.returncode == 1, done.stderr
+    report = json.loads((folder / "proof.json").read_text())
+    assert not report["is_proved"]
+    (fault,) = proof_report.faults(report)
+    assert "memory does not fit" in fault
+    assert report["order"]["faults"] == []
+    assert report["order"]["longest_chain"] >= 2
+    assert report["kernels"] is None or report["kernels"]["on_gpus"] > 50
+    text = " ".join(done.stdout.split())
+    assert "4 × 1KiB of 2 workers, shard=weights" in text
+    assert f"FAULT: {fault}" in text
+    assert "NOT PROVED: 1 fault." in text
+
+
+@pytest.mark.slow
+def test_numbers_are_those_of_one_device(folder):
+    build = f"{folder / 'of_mine.py'}:build"
+    report = prove(build, replicas=3, micro_batches=2, steps=2, show=False)
+    assert report["is_proved"], proof_report.faults(report)
+    (run,) = report["numbers"]["runs"]
+    assert run["verdict"] == "equal" and "checks" in run["float64"]
+
+
+NOTHING = {
+    "model": "m",
+    "parameters": 1,
+    "global_batch_size": 2,
+    "workers": 1,
+    "device": "24GiB",
+    "usable": 1 << 30,
+    "replicas": 2,
+    "settings": {"shard": "none", "micro_batches": 1, "min_shard_bytes": 0},
+    "kernels": None,
+    "order": {"collectives": 0, "longest_chain": 0, "faults": []},
+    "memory": None,
+    "numbers": None,
+    "why_no_numbers": "not asked for",
+}
+
+
+def test_what_is_unknown_is_no_fault(capsys):
+    proof_report.print_proof(NOTHING)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "tensorflow-cpu doesn't" in text
+    assert "there is no collective" in text
+    assert "Nothing speaks against this step on GPUs." in text
+
+
+@pytest.mark.parametrize(
+    "found, words",
+    [
+        (
+            {"order": {**NOTHING["order"], "faults": ["first before second"]}},
+            "FAULT: first before second",
+        ),
+        (
+            {
+                "numbers": {
+                    "in_parity": False,
+                    "not_reproducible": None,
+                    "runs": [
+                        {
+                            "replicas": 2,
+                            "in_parity": False,
+                            "causes": ["a sum over the wrong group"],
+                        }
+                    ],
+                }
+            },
+            "program of GPUs: a sum over the wrong group",
+        ),
+        (
+            {
+                "numbers": {
+                    "in_parity": False,
+                    "not_reproducible": None,
+                    "runs": [
+                        {"replicas": 2, "in_parity": False, "failed": "broke"}
+                    ],
+                }
+            },
+            "on logical CPUs, failed: broke",
+        ),
+    ],
+)
+def test_a_fault_is_printed(capsys, found, words):
+    report = NOTHING | found
+    assert len(proof_report.faults(report)) == 1
+    proof_report.print_proof(report)
+    assert words in " ".join(capsys.readouterr().out.split())
