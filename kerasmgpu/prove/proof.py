@@ -7,18 +7,13 @@ from kerasmgpu.commands import references, tracing_process
 from kerasmgpu.errors import (
     InputError,
     checked_boolean,
-    checked_choice,
     checked_integer,
     checked_number,
 )
 from kerasmgpu.hardware import data_sheets, device_memory
-from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.prove import proof_report
-from kerasmgpu.replica_arithmetic import (
-    MIN_SHARD_BYTES,
-    checked_offload,
-    groups_of,
-)
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES, groups_of
+from kerasmgpu.strategy_settings import Settings
 
 _MOST_IN_NUMBERS = 16
 """Most replicas that are run on logical CPUs."""
@@ -105,16 +100,16 @@ def prove(
             f"replicas={replicas}, num_workers={num_workers}"
         )
     groups_of(replicas, shard_over)
-    shard = checked_choice(shard or "none", "shard", SHARDS)
-    settings: dict[str, Any] = {
-        "shard": shard,
-        "shard_over": shard_over,
-        "offload": checked_offload(offload),
-        "min_shard_bytes": checked_integer(
-            min_shard_bytes, "min_shard_bytes", 0
-        ),
-        "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
-    }
+    asked = Settings(
+        shard=shard,
+        shard_over=shard_over,
+        offload=offload,
+        min_shard_bytes=min_shard_bytes,
+        micro_batches=checked_integer(micro_batches, "micro_batches", 1),
+    )
+    others = "shard_over", "offload", "min_shard_bytes", "micro_batches"
+    settings = {name: getattr(asked, name) for name in others}
+    shard = shard or "none"
     checked_integer(steps, "steps", 1)
     checked_number(timeout_seconds, "timeout_seconds")
     memory = None if device is None else _memory_of(device)
@@ -133,8 +128,10 @@ def prove(
         replicas_per_worker=replicas // num_workers,
         batch_size_per_replica=None,
         usable=None if memory is None else device_memory.usable(memory),
-        **settings,
+        shard=shard,
+        settings=settings,
     )
+    settings = {"shard": shard, **settings}
     report.update(
         device=device,
         usable=None if memory is None else device_memory.usable(memory),
