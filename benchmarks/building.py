@@ -144,7 +144,7 @@ def in_job(arguments):
     records = [record for _, record in traced_step._records(model)]
     workers_of_one = Setting(
         strategy.num_workers,
-        arguments.shard,
+        shard=arguments.shard,
         num_workers=strategy.num_workers,
         device_type="CPU",
     )

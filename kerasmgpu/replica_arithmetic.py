@@ -15,7 +15,6 @@ from kerasmgpu.errors import (
     checked_integer,
     checked_number,
 )
-from kerasmgpu.hardware import device_memory
 
 __all__ = [
     "efficiency",
@@ -34,9 +33,6 @@ _LEARNING_RATE_FACTORS: dict[str, Callable[[int], float]] = {
 }
 LEARNING_RATE_RULES = tuple(_LEARNING_RATE_FACTORS)
 
-SHARDS = ("optimizer", "weights", "embeddings")
-"""Names of what strategies divide over the replicas; see `MirroredStrategy`."""
-
 MIN_SHARD_BYTES = 1 << 14
 """Bytes of the smallest variable that is sharded: a smaller one takes longer to
 gather than it saves."""
@@ -44,63 +40,6 @@ gather than it saves."""
 ASSUMED_SIZE = 64
 """Size of an axis, or rounds of a loop, that are known when the step runs only,
 and of which no batch has been seen."""
-
-
-def checked_shard(shard: str | None) -> str | None:
-    """Returns one of `SHARDS`, or `None` for `None` and `"none"`.
-
-    Raises:
-        InputError: If it is none of these.
-    """
-    if shard is None:
-        return None
-    choice = checked_choice(shard, "shard", ("none", *SHARDS))
-    return None if choice == "none" else choice
-
-
-def check_distribution_alone(shard: str | None, micro_batches: int) -> None:
-    """Raises for a command's settings that the program's own strategy lacks."""
-    if shard is not None or micro_batches != 1:
-        raise InputError(
-            "the program sets a keras.distribution, or makes its own strategy, "
-            f"which says what is divided. Received: shard={shard!r}, "
-            f"micro_batches={micro_batches}; leave them out"
-        )
-
-
-def checked_recompute(recompute: str | None) -> str | int | None:
-    """Returns what the argument `recompute` of a strategy asks for.
-
-    Returns:
-        `"elementwise"`, `"auto"`, the bytes that a step is to fit, or `None`
-        for `None` and `"none"`.
-
-    Raises:
-        InputError: If it is none of its values.
-    """
-    if recompute in (None, "none"):
-        return None
-    if recompute in ("elementwise", "auto"):
-        return recompute
-    try:
-        return device_memory.parse(str(recompute))
-    except InputError as error:
-        raise InputError(
-            'recompute must be "none", "elementwise", "auto" or the size that '
-            f"a step is to fit, such as 20GiB. Received: recompute={recompute!r}"
-        ) from error
-
-
-def checked_offload(offload: str | None) -> str | None:
-    """Returns `"optimizer"`, or `None` for `None` and `"none"`.
-
-    Raises:
-        InputError: If it is none of these.
-    """
-    if offload is None:
-        return None
-    choice = checked_choice(offload, "offload", ("none", "optimizer"))
-    return None if choice == "none" else choice
 
 
 def checked_replicas_per_worker(number: int, counts: Sequence[int]) -> int:
@@ -124,7 +63,7 @@ def checked_replicas_per_worker(number: int, counts: Sequence[int]) -> int:
     return number
 
 
-def groups_of(num_replicas: int, shard_over: int | None) -> int:
+def groups_of(num_replicas: int, shard_over: int | str | None) -> int:
     """Returns the number of groups of replicas that each have all variables.
 
     Args:
@@ -135,14 +74,17 @@ def groups_of(num_replicas: int, shard_over: int | None) -> int:
     Raises:
         InputError: If they don't divide the number of replicas.
     """
-    if shard_over is None or shard_over >= num_replicas:
+    if shard_over is None:
         return 1
-    if num_replicas % checked_integer(shard_over, "shard_over", 2):
+    number = checked_integer(shard_over, "shard_over", 2)
+    if number >= num_replicas:
+        return 1
+    if num_replicas % number:
         raise InputError(
             "shard_over must divide the number of replicas. Received: "
             f"shard_over={shard_over} for {num_replicas} replicas"
         )
-    return num_replicas // shard_over
+    return num_replicas // number
 
 
 def require_rows(micro_batches: int, rows: int) -> None:

@@ -56,6 +56,14 @@ FAULTS = {
         "of_weight = None",
         "tests/test_division.py",
     ),
+    # strategy_settings
+    "forgotten_setting": Fault(
+        "memory that is predicted in a run knows nothing of recompute",
+        "memory/memory_advice.py",
+        "asked = dict(vars(strategy.settings))",
+        "asked = dict(vars(strategy.settings), recompute=None)",
+        "tests/test_strategy_settings.py",
+    ),
     # partitioner
     "short_share": Fault(
         "the first shares lack the row that is left over",

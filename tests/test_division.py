@@ -116,10 +116,10 @@ def test_memory_divides_as_a_strategy(shard, replicas, groups):
         )
         setting = Setting(
             replicas,
-            shard,
+            shard=shard,
             min_shard_bytes=least,
-            groups=groups,
-            offloads=offload is not None,
+            shard_over=over,
+            offload=offload,
         )
         divided += compare(strategy, setting, random_model(seed))
     assert divided or replicas == 1 and shard == "embeddings"

@@ -39,7 +39,7 @@ LIGHT = """
     recipes.autoencoder recipes.convnet recipes.deepconn
     recipes.datasets.generated_ratings recipes.datasets.movielens
     recipes.datasets.reviews recipes.datasets.sparse_rows recipes.polynomial
-    verify.__main__
+    strategy_settings verify.__main__
 """.split()
 
 
@@ -94,12 +94,13 @@ ROOMS = [
     "_keras_hook",
     "_tensorflow_hook",
     "hardware",
+    "replica_arithmetic",
     "schedules",
     "stores",
     "atomic_files",
-    "replica_arithmetic",
     "division",
     "partitioner",
+    "strategy_settings",
     "engine",
     "flops",
     "job",

@@ -17,7 +17,9 @@ def _moments(
     original: Original, self: Any, inputs: tf.Tensor, mask: tf.Tensor | None
 ) -> Any:
     strategy = tf.distribute.get_strategy()
-    is_global = not is_ours(strategy) or strategy.batch_norm == "global"
+    is_global = (
+        not is_ours(strategy) or strategy.settings.batch_norm == "global"
+    )
     if is_global or self.synchronized:
         return original(self, inputs, mask)
     axes = self._reduction_axes

@@ -19,8 +19,9 @@ def why_none(model: keras.Model, strategy: ExactStrategy) -> str | None:
             too.
         strategy: Its strategy.
     """
-    shard, replicas = strategy.shard, strategy.num_replicas_in_sync
-    is_alone = replicas == 1 and strategy.offload is None
+    settings, replicas = strategy.settings, strategy.num_replicas_in_sync
+    shard = settings.shard
+    is_alone = replicas == 1 and settings.offload is None
     if shard is None or is_alone or strategy.distribution is not None:
         return None  # Keys of a layout map that match nothing are named.
     slots = [
@@ -37,7 +38,7 @@ def why_none(model: keras.Model, strategy: ExactStrategy) -> str | None:
     shown = "a function" if callable(shard) else repr(shard)
     return (
         f"shard={shown} divides nothing of the model {model.name!r}: "
-        f"{_reason(shard, found, strategy.min_shard_bytes)}. Each of the "
+        f"{_reason(shard, found, settings.min_shard_bytes)}. Each of the "
         f"{replicas} replicas holds all of it"
     )
 

@@ -118,7 +118,7 @@ class Steps:
         # What ran before traces nothing, and needs no scope: a Ctrl-C while one
         # is entered could leave it so for good.
         no_scope = same and not self._in_job
-        no_scope = no_scope and self._strategy.micro_batches != "auto"
+        no_scope = no_scope and self._strategy.settings.micro_batches != "auto"
         with contextlib.nullcontext() if no_scope else self._strategy.scope():
             if same:
                 outputs = self._executed(execution, iterator)
@@ -231,7 +231,7 @@ class Steps:
     ) -> Callable[..., Any]:
         feed = feeds.of(iterator)
         if self._trains:
-            parts, rows = self._strategy.micro_batches, feed.batch_size
+            parts, rows = self._strategy.settings.micro_batches, feed.batch_size
             if parts != "auto" and rows is not None:
                 require_rows(int(parts), rows)
         program, names = self._program(feed, with_logs)
@@ -290,7 +290,7 @@ class Steps:
         self._strategy.check_layouts(self._model)
         if (
             self._trains
-            and self._strategy.micro_batches == "auto"
+            and self._strategy.settings.micro_batches == "auto"
             and not self.programs
         ):
             parts = memory_errors.first_micro_batches(self._model, feed)

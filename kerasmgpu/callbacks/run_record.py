@@ -370,14 +370,7 @@ def _of_strategy(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     name = type(strategy).__name__
     arguments: dict[str, Any] = {"name": name.lstrip("_")}
     if is_ours(strategy):
-        for name in (
-            "batch_norm",
-            "shard",
-            "shard_over",
-            "offload",
-            "micro_batches",
-        ):
-            value = getattr(strategy, name)
+        for name, value in vars(strategy.settings).items():
             arguments[name] = getattr(value, "__name__", value)
         if layouts := strategy.layouts:
             arguments["mesh"] = layouts.mesh

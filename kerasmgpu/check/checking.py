@@ -18,7 +18,7 @@ from kerasmgpu.errors import (
 )
 from kerasmgpu.job import cluster, job_token
 from kerasmgpu.job.rendezvous import START_VARIABLE
-from kerasmgpu.replica_arithmetic import checked_shard
+from kerasmgpu.strategy_settings import settings_of_command
 
 ONE_DEVICE = "one device"
 _SECONDS_BEHIND_THE_FIRST = 3.0
@@ -112,8 +112,7 @@ def check(
         "strategy": {
             "num_replicas": num_replicas,
             "virtual_devices": virtual_devices,
-            "shard": checked_shard(shard),
-            "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
+            **settings_of_command(shard, micro_batches),
         },
         "workers": 1 if worker is None else worker.num_workers,
         "steps": checked_integer(steps, "steps", 1),

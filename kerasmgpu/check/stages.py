@@ -120,13 +120,7 @@ class _Program:
                 data, job["steps"], job["global_batch_size"]
             )
         if self.strategy is not None:
-            settings = job["strategy"]
-            self.strategy = user_models.strategy_of(
-                model,
-                self.strategy,
-                settings.get("shard"),
-                settings.get("micro_batches", 1),
-            )
+            self.strategy = user_models.strategy_of(model, self.strategy)
             self.record.tell(
                 replicas=self.strategy.num_replicas_in_sync,
                 mesh=mesh_of(self.strategy.distribution),

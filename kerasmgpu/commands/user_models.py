@@ -12,7 +12,7 @@ from kerasmgpu.commands import references, user_errors
 from kerasmgpu.engine import entered
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
-from kerasmgpu.replica_arithmetic import check_distribution_alone
+from kerasmgpu.strategy_settings import check_distribution_alone
 
 
 def build(function: Callable[[], Any]) -> tuple[keras.Model, Any]:
@@ -138,20 +138,14 @@ def scope(strategy: Any, build_name: str, flag: str) -> Iterator[None]:
         keras.distribution.set_distribution(before)
 
 
-def strategy_of(
-    model: keras.Model, strategy: Any, shard: str | None, micro_batches: int
-) -> Any:
+def strategy_of(model: keras.Model, strategy: Any) -> Any:
     """Returns the strategy of a model that was built in `scope(strategy)`.
 
-    Args:
-        shard: That of `strategy`.
-        micro_batches: Those of `strategy`.
-
     Raises:
-        InputError: If the program's own strategy lacks these settings.
+        InputError: If the program's own strategy lacks the settings of `strategy`.
     """
     own = model.distribute_strategy
     if own is strategy or not is_ours(own):
         return strategy
-    check_distribution_alone(shard, micro_batches)
+    check_distribution_alone(strategy.settings)
     return own

@@ -20,7 +20,7 @@ from absl import flags
 from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.compile.filling import STEPS, fill
-from kerasmgpu.replica_arithmetic import SHARDS
+from kerasmgpu.strategy_settings import SHARDS
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
@@ -29,7 +29,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         fill,
         flag_values,
         steps=f"Steps to compile, of {', '.join(STEPS)}.",
-        shard=f"What the replicas divide: {', '.join(SHARDS)}.",
+        shard=f"What the replicas divide: {', '.join(SHARDS[1:])}.",
     )
     flag_parsing.define_json(flag_values)
 

@@ -11,13 +11,10 @@ from kerasmgpu.errors import (
     InputError,
     checked_choice,
     checked_counts,
-    checked_integer,
     checked_number,
 )
-from kerasmgpu.replica_arithmetic import (
-    checked_replicas_per_worker,
-    checked_shard,
-)
+from kerasmgpu.replica_arithmetic import checked_replicas_per_worker
+from kerasmgpu.strategy_settings import settings_of_command
 
 STEPS = ("train", "test", "predict")
 """Steps of `fit`, `evaluate` (and validation in `fit`) and `predict`."""
@@ -90,8 +87,7 @@ def fill(
         **references.job(build, data, "compile.filling.fill"),
         "steps": [checked_choice(name, "steps", STEPS) for name in names],
         "global_batch_sizes": sizes,
-        "shard": checked_shard(shard),
-        "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
+        "strategy": settings_of_command(shard, micro_batches),
         "folder": str(folder),
     }
     if not names:

@@ -51,8 +51,7 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
     devices = "num_replicas" if on_gpus else "virtual_devices"
     strategy = kerasmgpu.strategy(
         **{devices: job["replicas"]},
-        shard=job["shard"],
-        micro_batches=job["micro_batches"],
+        **job["strategy"],
     )
     found = versions(on_gpus)
     compiled = xla_cache.keep_now()  # None; raises if none can be.
@@ -63,9 +62,7 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
         model, data = user_models.model_and_data(
             references.load(job["build"]), job["build"], job["data"]
         )
-    strategy = user_models.strategy_of(
-        model, strategy, job["shard"], job["micro_batches"]
-    )
+    strategy = user_models.strategy_of(model, strategy)
     _require_xla(model)
     rows = []
     for size, arguments in _batches(data, job["global_batch_sizes"]):
@@ -195,8 +192,5 @@ def _command(job: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     ]
     if job["workers"] > 1:
         words.append(f"--replicas_per_worker={job['replicas']}")
-    if job["shard"]:
-        words.append(f"--shard={job['shard']}")
-    if job["micro_batches"] > 1:
-        words.append(f"--micro_batches={job['micro_batches']}")
+    words += [f"--{name}={value}" for name, value in job["strategy"].items()]
     return " ".join(words)

@@ -13,6 +13,7 @@ from kerasmgpu.partitioner.runtime.function import Partitioned
 from kerasmgpu.partitioner.runtime.one_device import OneDevice
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
+from kerasmgpu.strategy_settings import Settings
 
 
 class ExactStrategy(Protocol):
@@ -22,24 +23,14 @@ class ExactStrategy(Protocol):
     checks that none is missing.
 
     Attributes:
-        batch_norm: `"global"` or `"per_replica"`: whose moments a batch
-            normalisation uses.
-        micro_batches: Parts in which a replica works through its rows of a
-            batch, or `"auto"`.
-        shard: Which variables are divided over the replicas, or `None`.
-        offload: What is in host memory: `"optimizer"`, or `None`.
-        min_shard_bytes: Bytes of the smallest variable that is divided.
+        settings: Its `Settings`.
         distribution: The `keras.distribution.Distribution` that lays out
             variables, or `None`.
         layouts: Its `strategies.layouts.Layouts`, or `None`.
         extended: A `OneDevice`, TensorFlow's engine.
     """
 
-    batch_norm: str
-    micro_batches: int | str
-    shard: str | Callable[..., Any] | None
-    offload: str | None
-    min_shard_bytes: int
+    settings: Settings
     distribution: Any
     layouts: Any
     extended: Any

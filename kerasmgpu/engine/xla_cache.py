@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -26,9 +26,7 @@ from kerasmgpu.engine.xla_files import XlaFiles
 from kerasmgpu.engine.xla_process import XlaProcess
 from kerasmgpu.engine.xla_versions import digest, versions
 from kerasmgpu.errors import InputError, checked_path
-
-Chosen = str | os.PathLike[str] | bool | None
-"""A folder to keep programs in; `False` for none; `None` for the default."""
+from kerasmgpu.strategy_settings import XlaCache
 
 VARIABLE = "KERASMGPU_XLA_CACHE"
 """Environment variable: the folder, or `0` for none, not even in this process."""
@@ -110,7 +108,7 @@ class Together(NamedTuple):
 
 def expect(
     functions: Collection[str],
-    chosen: Chosen,
+    chosen: XlaCache,
     on_gpus: bool,
     together: Together | None = None,
 ) -> Mapping[str, str] | None:
@@ -163,7 +161,9 @@ def _compiler(
     return xla_machine.awaited(own, xla_machine.exchange(own, together.gather))
 
 
-def _expect(functions: Collection[str], chosen: Chosen, on_gpus: bool) -> bool:
+def _expect(
+    functions: Collection[str], chosen: XlaCache, on_gpus: bool
+) -> bool:
     """Whether what one device compiles will be loaded by others."""
     if not functions or _why_not == "":
         return _is_users and bool(functions)
@@ -216,23 +216,7 @@ def keep_now() -> int:
     return _process.keep_now()
 
 
-def checked(chosen: Any) -> Chosen:
-    """Returns the argument `xla_cache` of a strategy.
-
-    Raises:
-        InputError: If it is neither a path nor a boolean nor `None`.
-    """
-    if chosen is None or isinstance(chosen, bool):
-        return chosen
-    if isinstance(chosen, (str, os.PathLike)) and str(chosen):
-        return checked_path(chosen, "xla_cache")
-    raise InputError(
-        "xla_cache must be the path of a folder, False for none, or None for "
-        f"the default. Received: xla_cache={chosen!r}"
-    )
-
-
-def folder_of(chosen: Chosen) -> pathlib.Path | None:
+def folder_of(chosen: XlaCache) -> pathlib.Path | None:
     """The folder that compiled programs are kept in, or `None`; see `expect`."""
     if chosen is None or chosen is True:
         chosen = os.environ.get(VARIABLE) or _default()
@@ -242,7 +226,7 @@ def folder_of(chosen: Chosen) -> pathlib.Path | None:
     return pathlib.Path(chosen).expanduser().absolute()
 
 
-def _is_told(chosen: Chosen) -> bool:
+def _is_told(chosen: XlaCache) -> bool:
     """Whether the user has named a folder, which is not the default one."""
     if isinstance(chosen, (str, os.PathLike)):
         return True

@@ -23,7 +23,7 @@ from kerasmgpu.finders import batch_size_measuring, batch_size_report
 from kerasmgpu.finders.batch_size_report import BatchSizes
 from kerasmgpu.finders.batch_size_search import Limits, next_size
 from kerasmgpu.job import cluster
-from kerasmgpu.replica_arithmetic import checked_shard
+from kerasmgpu.strategy_settings import settings_of_command
 
 
 @checked_arguments
@@ -133,8 +133,7 @@ def find_batch_size(
         "strategy": {
             "num_replicas": num_replicas,
             "virtual_devices": virtual_devices,
-            "shard": checked_shard(shard),
-            "micro_batches": micro_batches,
+            **settings_of_command(shard, micro_batches),
         },
         "limits": dataclasses.asdict(limits),
         "seconds": checked_number(seconds, "seconds"),

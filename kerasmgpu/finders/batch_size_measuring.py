@@ -59,15 +59,12 @@ def _measure_all(job: dict[str, Any]) -> None:
     leave_room()
     strategy: Any = kerasmgpu.strategy(**job["strategy"])
     path = pathlib.Path(job["folder"], FILE)
-    settings = job["strategy"]
     flag = "--num_replicas or --virtual_devices"
     with user_models.scope(strategy, job["build"], flag):
         model, data = user_models.model_and_data(
             references.load(job["build"]), job["build"], job["data"]
         )
-    strategy = user_models.strategy_of(
-        model, strategy, settings["shard"], settings["micro_batches"]
-    )
+    strategy = user_models.strategy_of(model, strategy)
     layouts = strategy.layouts
     rows, most_rows = _rows_of(data)
     facts, measured = read(path)

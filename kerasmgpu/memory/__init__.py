@@ -111,21 +111,7 @@ def memory(
     print(report["verdict"])
     ```
     """
+    arguments = locals()
     from kerasmgpu.memory import memory_prediction
 
-    return memory_prediction.run(
-        build,
-        data,
-        replicas,
-        global_batch_size=global_batch_size,
-        shard=shard,
-        shard_over=shard_over,
-        offload=offload,
-        micro_batches=micro_batches,
-        device_memory=device_memory,
-        recompute=recompute,
-        replicas_per_worker=replicas_per_worker,
-        device_type=device_type,
-        timeout_seconds=timeout_seconds,
-        show=show,
-    )
+    return memory_prediction.run(**arguments)

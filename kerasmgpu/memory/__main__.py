@@ -15,7 +15,7 @@ from kerasmgpu.commands import flag_parsing
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.hardware.data_sheets import DEVICES
 from kerasmgpu.memory import memory, memory_report
-from kerasmgpu.memory.state_bytes import SHARDS
+from kerasmgpu.strategy_settings import SHARDS
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:

@@ -48,7 +48,7 @@ def building_bytes(
     >>> kernel = VariableRecord(
     ...     "kernel", (1000, 10), "float32", "weight", initial="drawn"
     ... )
-    >>> building_bytes([kernel], Setting(4, "weights")).built
+    >>> building_bytes([kernel], Setting(4, shard="weights")).built
     30000
     """
     held = built = on_replica = host = 0

@@ -4,17 +4,14 @@ It is a child process, so that no parent imports TensorFlow.
 """
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.commands import child_processes, tracing_process, user_errors
 from kerasmgpu.errors import InputError
 from kerasmgpu.memory.state_bytes import Setting, state_bytes
-from kerasmgpu.replica_arithmetic import (
-    MIN_SHARD_BYTES,
-    groups_of,
-    require_rows,
-)
+from kerasmgpu.replica_arithmetic import require_rows
 
 MOST_PARTS = 16
 """Most micro-batches that are tried: a step of more takes long to write."""
@@ -51,7 +48,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
                 f"{distribution}; call kerasmgpu memory without shard"
             )
         num_replicas = distribution.device_mesh.devices.size
-        rows = settings(step, job, num_replicas, distribution)
+        rows = _counted(step, job, "none", num_replicas)
     return {
         "sets_distribution": distribution is not None,
         "model": model.name,
@@ -67,83 +64,90 @@ def _rows(step: Any, job: dict[str, Any]) -> list[dict[str, Any]]:
     rows, fitting = [], set()
     for shard in job["shard"]:
         for number in job["replicas"]:
-            if job.get("until_it_fits") and (
+            if job["until_it_fits"] and (
                 number in fitting or number == 1 and shard != "none"
             ):
                 continue  # A single replica has none to divide with.
-            rows += settings(step, job, number, shard)
+            rows += _counted(step, job, shard, number)
             if any(row["fits"] for row in rows if row["replicas"] == number):
                 fitting.add(number)
     return rows
 
 
-def settings(
-    step: Any, job: dict[str, Any], num_replicas: int, shard: Any
+def _counted(
+    step: Any, job: dict[str, Any], shard: str, num_replicas: int
 ) -> list[dict[str, Any]]:
-    """Returns the report's rows, one for each of the job's `"micro_batches"`.
+    """Returns the report's rows for a `shard` and a number of replicas."""
+    setting = setting_of(step, job, shard, num_replicas)
+    tell = functools.partial(tracing_process.tell, job)
+    return settings(
+        step, setting, job["micro_batches"], job["until_it_fits"], tell
+    )
 
-    If these are `None`, there is one row: of the first number that fits or, if
-    nothing fits, of the number that needs least; of 1, if the job's `"usable"`
-    bytes are `None`. It also has the `"whole_total"` of one micro-batch.
+
+def setting_of(
+    step: Any, job: dict[str, Any], shard: str, num_replicas: int
+) -> Setting:
+    """Returns the `Setting` of a job; layouts of the program replace `shard`."""
+    from kerasmgpu.strategies.layouts import layouts_of
+
+    num_workers = -(-num_replicas // _per_worker(job, num_replicas))
+    layouts, shares = None, num_replicas
+    if step.distribution is not None:
+        layouts = layouts_of(step.distribution, num_workers)
+        shares = layouts.num_row_shares
+    each = job["batch_size_per_replica"]
+    return Setting(
+        num_replicas,
+        layouts,
+        rows=step.rows if each is None else each * shares,
+        num_workers=num_workers,
+        device_type=job["device_type"],
+        limit=job["usable"],
+        shard=shard if layouts is None else None,
+        **job["settings"],
+    )
+
+
+def settings(
+    step: Any,
+    setting: Setting,
+    numbers: Sequence[int] | None,
+    until_it_fits: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[dict[str, Any]]:
+    """Returns the report's rows of a setting, one for each of some micro-batches.
 
     Args:
-        job: Dictionary, see `main`, or of `memory_advice.job_of`.
-        shard: One of `state_bytes.SHARDS`, or a `keras.distribution`'s
-            `Distribution` of so many devices, or its `Layouts`.
+        numbers: Sequence of integers, the micro-batches. With `None` there is one
+            row: of the first number that fits or, if nothing fits, of the number
+            that needs least; of 1, if `setting` has no limit. It also has the
+            `"whole_total"` of one micro-batch.
+        until_it_fits: Whether to try fewer of them; see `_fewest_that_fit`.
+        tell: Function that is called with lines on the progress.
     """
     from kerasmgpu.strategies.layouts import check_micro_batches
 
-    setting, shares = setting_of(step, job, num_replicas, shard)
-    division: Any = setting.shard
+    layouts: Any = setting.layouts
     rows = setting.rows or step.rows
 
     def row(micro_batches: int) -> dict[str, Any]:
         require_rows(micro_batches, rows)
-        if not isinstance(shard, str):
-            check_micro_batches(division, micro_batches)
+        if layouts is not None:
+            check_micro_batches(layouts, micro_batches)
         in_parts = dataclasses.replace(setting, micro_batches=micro_batches)
-        return _row(step, job, shard, in_parts)
+        return _row(step, in_parts, tell)
 
-    if job["micro_batches"] is not None:
-        return [row(number) for number in job["micro_batches"]]
-    most = min(-(-rows // shares), MOST_PARTS) if setting.divides_rows else 1
-    limit = job["usable"] if job.get("until_it_fits") else None
-    return [_fewest_that_fit(row, most, limit)]
-
-
-def setting_of(
-    step: Any, job: dict[str, Any], num_replicas: int, shard: Any
-) -> tuple[Setting, int]:
-    """Returns the setting of a job, of one micro-batch, and its shares of rows.
-
-    Args:
-        shard: See `settings`.
-    """
-    from kerasmgpu.strategies.layouts import layouts_of
-
-    num_workers = -(-num_replicas // _per_worker(job, num_replicas))
-    division, shares, groups = shard, num_replicas, 1
-    if not isinstance(shard, str):
-        division = layouts_of(shard, num_workers)
-        shares = division.num_row_shares
-    elif shard in ("optimizer", "weights"):
-        groups = groups_of(num_replicas, job.get("shard_over"))
-    rows = step.rows
-    if job["batch_size_per_replica"] is not None:
-        rows = job["batch_size_per_replica"] * shares
-    setting = Setting(
-        num_replicas,
-        division,
-        rows=rows,
-        num_workers=num_workers,
-        device_type=job["device_type"],
-        groups=groups,
-        recompute=job.get("recompute"),
-        limit=job["usable"],
-        offloads=bool(job.get("offload")),
-        min_shard_bytes=job.get("min_shard_bytes", MIN_SHARD_BYTES),
+    if numbers is not None:
+        return [row(number) for number in numbers]
+    shares = setting.num_replicas if layouts is None else layouts.num_row_shares
+    most = (
+        min(-(-rows // shares), MOST_PARTS)
+        if setting.division.divides_rows
+        else 1
     )
-    return setting, shares
+    limit = setting.limit if until_it_fits else None
+    return [_fewest_that_fit(row, most, limit)]
 
 
 def _per_worker(job: dict[str, Any], num_replicas: int) -> int:
@@ -182,19 +186,16 @@ def _fewest_that_fit(
 
 
 def _row(
-    step: Any, job: dict[str, Any], shard: Any, setting: Setting
+    step: Any, setting: Setting, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """Returns the report's row of one setting; see `settings`."""
     from kerasmgpu.memory.building import building_bytes
     from kerasmgpu.memory.step_memory import step_peak
-    from kerasmgpu.strategies.layouts import mesh_of
 
     num_replicas, groups = setting.num_replicas, setting.groups
-    name, mesh = shard, None
-    if not isinstance(shard, str):
-        name, mesh = "layout", mesh_of(shard)
-    tracing_process.tell(
-        job,
+    layouts: Any = setting.layouts
+    name = setting.shard or "none" if layouts is None else "layout"
+    tell(
         f"writing the step for replicas={num_replicas}, shard={name}, "
         f"micro_batches={setting.micro_batches} …",
     )
@@ -212,7 +213,7 @@ def _row(
         "shard_over": num_replicas // groups if groups > 1 else None,
         "offload": "optimizer" if state.host else None,
         "recompute": setting.recompute,
-        "mesh": mesh,
+        "mesh": layouts and layouts.mesh,
         "micro_batches": setting.micro_batches,
         "weights": copies * state.weights,
         "gathered": peak.gathered,
@@ -226,7 +227,7 @@ def _row(
         "loaded": building.loaded,
         "loading_host": building.host,
         "host": peak.host,
-        "fits": None if job["usable"] is None else most <= job["usable"],
+        "fits": None if setting.limit is None else most <= setting.limit,
         "assumed": peak.assumed,
     }
 

@@ -9,6 +9,7 @@ from absl import logging
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.memory import counting, memory_advice
 from kerasmgpu.memory.memory_report import size
+from kerasmgpu.strategies.auto_layouts import AutoLayouts
 
 
 def first_micro_batches(model: keras.Model, feed: Feed) -> int:
@@ -26,20 +27,23 @@ def first_micro_batches(model: keras.Model, feed: Feed) -> int:
         Integer, a power of two, or the rows of a replica.
     """
     strategy = model.distribute_strategy
-    limit = memory_advice.device_bytes(strategy)
+    setting = memory_advice.setting_of(model)
+    limit = setting.limit
     if limit is None:
         _say_what_auto_needs(strategy)
         return 1
-    rows, shard = memory_advice.rows_of(feed), memory_advice.shard_of(strategy)
-    specification = feed.batch_specification
+    rows, specification = memory_advice.rows_of(feed), feed.batch_specification
     is_dense = memory_advice.are_dense(specification)
-    if rows is None or callable(shard) or not is_dense:
+    is_found_later = isinstance(setting.layouts, AutoLayouts)
+    if (
+        rows is None
+        or not is_dense
+        or is_found_later
+        or callable(setting.shard)
+    ):
         return 1
     step = memory_advice.traced(model, specification, rows)
-    job = memory_advice.job_of(strategy, limit)
-    (found,) = counting.settings(
-        step, job, strategy.num_replicas_in_sync, shard
-    )
+    (found,) = counting.settings(step, setting, None)
     parts = int(found["micro_batches"])
     logging.info(
         "kerasmgpu: micro_batches='auto' begins with %d: %s of %s are "

@@ -1,6 +1,7 @@
 """Says what was alive in a step that ran out of memory, and what would fit."""
 
 import collections
+import dataclasses
 import random
 from typing import Any
 
@@ -8,19 +9,18 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu.commands import traced_step
+from kerasmgpu.division import Shard
 from kerasmgpu.engine import context, devices
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.flops.step_flops import layer_of
-from kerasmgpu.memory import counting
+from kerasmgpu.memory import counting, memory_report
 from kerasmgpu.memory.memory_report import PARTS, size
 from kerasmgpu.memory.state_bytes import Setting
-from kerasmgpu.memory.step_memory import step_peak
+from kerasmgpu.memory.step_memory import StepPeak, step_peak
 from kerasmgpu.memory.traced_step import TracedStep, with_variables
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
-from kerasmgpu.strategies.auto_layouts import AutoLayouts
-from kerasmgpu.strategies.layouts import layouts_of
 
 _MOST_LAYERS = 6
 
@@ -36,63 +36,52 @@ def advice(model: keras.Model, feed: Feed) -> str:
         String of several lines; only the command that predicts memory, if the
         rows are unknown or the batch isn't dense.
     """
-    strategy = model.distribute_strategy
-    rows = rows_of(feed)
-    limit = device_bytes(strategy)
-    command = _command(strategy, rows, limit)
-    replicas = strategy.num_replicas_in_sync
-    shard = shard_of(strategy)
+    rows, setting = rows_of(feed), setting_of(model)
+    limit, replicas = setting.limit, setting.num_replicas
+    command = _command(setting, rows)
     head = f"A training step of {model.name!r} ran out of memory"
     if rows is None or not are_dense(feed.batch_specification):
         return f"{head}. To see what is alive, and what fits, run: {command}"
     step = traced(model, feed.batch_specification, rows)
-    parts = strategy.micro_batches
-    parts = 1 if parts == "auto" else int(parts)
-    own = {
-        "shard": "layout" if strategy.distribution is not None else shard,
-        "shard_over": strategy.shard_over,
-        "offload": strategy.offload,
-        "recompute": strategy.recompute,
-        "micro_batches": parts,
-    }
+    own = {} if setting.layouts is None else {"shard": "layout"}
     head += (
         f": {rows} rows on {replicas} replica{'s' if replicas > 1 else ''}, "
-        f"{_setting(own)}."
+        f"{_setting(vars(setting) | own)}."
     )
     lines = [head]
-    if _is_predicted(shard):
-        job = job_of(strategy, limit, [parts])
-        (now,) = counting.settings(step, job, replicas, shard)
+    if not callable(setting.shard):
+        (now,) = counting.settings(step, setting, [int(setting.micro_batches)])
         shares = [f"{part} {size(now[part])}" for part in PARTS if now[part]]
+        peak = step_peak(step, setting)
         lines = [
             f"{head} Predicted: {size(now['total'])} on each"
             + (f", of {size(limit)} for tensors" if limit else "")
             + f" ({', '.join(shares)}).",
-            "Alive at the peak, by layer: "
-            f"{_layers(model, step, shard, parts)}.",
+            f"Alive at the peak, by layer: {_layers(model, peak)}.",
         ]
     lines += [
-        _fitting(step, strategy, limit),
+        _fitting(step, setting),
         f"For other settings run: {command}",
     ]
     return "\n".join(lines)
 
 
-def shard_of(strategy: Any) -> Any:
-    """Returns what a strategy shards, as `counting.settings` takes it.
-
-    A function of the user's own is returned, too; that is not predicted.
-    """
-    if isinstance(strategy.layouts, AutoLayouts):
-        return strategy.layouts  # Its distribution doesn't know what was found.
-    if strategy.distribution is not None:
-        return strategy.distribution
-    return strategy.shard or "none"
-
-
-def _is_predicted(shard: Any) -> bool:
-    """Whether `counting.settings` takes it: not a function of the user's own."""
-    return isinstance(shard, AutoLayouts) or not callable(shard)
+def setting_of(model: keras.Model) -> Setting:
+    """Returns the `Setting` of a model's training step: what acts on it."""
+    strategy = model.distribute_strategy
+    asked = dict(vars(strategy.settings))
+    if asked["micro_batches"] == "auto":
+        asked["micro_batches"] = 1
+    if model.jit_compile:
+        asked["recompute"] = None
+    return Setting(
+        strategy.num_replicas_in_sync,
+        strategy.layouts,
+        num_workers=strategy.num_workers,
+        device_type="CPU" if strategy.replicas.mesh.shares_memory else "GPU",
+        limit=device_bytes(strategy),
+        **asked,
+    )
 
 
 def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
@@ -146,29 +135,37 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
     )
 
 
-def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
-    """Says which settings fit or, without a `limit`, what each one takes."""
-    found, replicas = [], strategy.num_replicas_in_sync
-    shards: list[Any] = ["none", "optimizer", "weights"]
-    if strategy.distribution is not None:
-        shards = [shard_of(strategy)]
+def _tried(step: TracedStep, setting: Setting) -> list[dict[str, Any]]:
+    """Returns rows, see `counting.settings`, of settings that may need less."""
+    limit, found = setting.limit, []
+    shards: list[Shard] = [None, "optimizer", "weights"]
+    if setting.layouts is not None:
+        shards = [None]
     numbers: list[int] | None = [1]
-    if strategy.divides_rows:
+    if setting.division.divides_rows and setting.batch_norm == "global":
         numbers = None if limit else [2, 4]
-    job = job_of(strategy, limit, numbers)
-    for shard in shards[: 3 if replicas > 1 or strategy.offload else 1]:
-        found += counting.settings(step, job, replicas, shard)
-    own = shard_of(strategy)
-    recomputes = step.jit_compile or strategy.recompute
-    if limit and _is_predicted(own) and not recomputes:
-        again = job | {"recompute": "auto", "micro_batches": [1]}
-        found += counting.settings(step, again, replicas, own)
+
+    def count(numbers: list[int] | None, **others: Any) -> None:
+        other = dataclasses.replace(setting, **others)
+        found.extend(counting.settings(step, other, numbers))
+
+    is_alone = setting.num_replicas == 1 and not setting.offload
+    for shard in shards[: 1 if is_alone else 3]:
+        count(numbers, shard=shard)
+    recomputes = step.jit_compile or setting.recompute
+    if limit and not callable(setting.shard) and not recomputes:
+        count([1], recompute="auto")
     if limit and not any(row["fits"] for row in found):
         # Where replicas share the host's memory, offload doesn't save any.
-        job["offload"] = "optimizer"
         for shard in shards[1:] or shards:
-            if job["device_type"] == "GPU" and not strategy.offload:
-                found += counting.settings(step, job, replicas, shard)
+            if not setting.shares_memory and not setting.offload:
+                count(numbers, shard=shard, offload="optimizer")
+    return found
+
+
+def _fitting(step: TracedStep, setting: Setting) -> str:
+    """Says which settings fit or, without a limit, what each one takes."""
+    limit, found = setting.limit, _tried(step, setting)
     said = [
         f"{_setting(row)} ({size(row['total'])})"
         for row in found
@@ -183,72 +180,23 @@ def _fitting(step: TracedStep, strategy: Any, limit: int | None) -> str:
     least = min(found, key=lambda row: row["total"])
     largest = max(PARTS, key=lambda part: least[part])
     return (
-        f"Nothing fits on {replicas} of these devices: the least is "
+        f"Nothing fits on {setting.num_replicas} of these devices: the least is "
         f"{size(least['total'])} with {_setting(least)}, most of it {largest}. "
         "Take more replicas, a smaller batch or mixed_float16."
     )
 
 
-def job_of(
-    strategy: Any, limit: int | None, numbers: list[int] | None = None
-) -> dict[str, Any]:
-    """Returns a job for `counting.settings`, of a strategy's replicas.
-
-    Args:
-        limit: Integer, bytes of a device, or `None` if unknown.
-        numbers: Micro-batches to try. Default: the fewest that fit.
-    """
-    return {
-        "usable": limit,
-        "micro_batches": numbers,
-        "shard_over": strategy.shard_over,
-        "min_shard_bytes": strategy.min_shard_bytes,
-        "offload": strategy.offload,
-        "batch_size_per_replica": None,
-        "replicas_per_worker": len(strategy.extended.worker_devices),
-        "device_type": "CPU" if strategy.replicas.mesh.shares_memory else "GPU",
-    }
-
-
 def _setting(row: dict[str, Any]) -> str:
-    settings = [f"micro_batches={row['micro_batches']}"]
-    shard = row["shard"]
-    if shard not in ("none", "layout"):
-        shown = "a function" if callable(shard) else repr(shard)
-        settings.insert(0, f"shard={shown}")
-        if row.get("shard_over"):
-            settings.insert(1, f"shard_over={row['shard_over']}")
-    if row["offload"]:
-        settings.insert(-1, f"offload={row['offload']!r}")
-    if row["recompute"] not in (None, "none"):
-        settings.append(f"recompute={row['recompute']!r}")
-    return ", ".join(settings)
+    chosen = memory_report.settings(row)
+    return ", ".join(
+        f"{name}={'a function' if callable(value) else repr(value)}"
+        for name, value in chosen.items()
+    )
 
 
-def _layers(
-    model: keras.Model, step: TracedStep, shard: Any, parts: int
-) -> str:
-    strategy = model.distribute_strategy
-    replicas = strategy.num_replicas_in_sync
+def _layers(model: keras.Model, peak: StepPeak) -> str:
     paths = {layer.path for layer in model._flatten_layers() if layer.path}
     layers: collections.Counter[str] = collections.Counter()
-    job = job_of(strategy, None)
-    num_workers = replicas // job["replicas_per_worker"]
-    if not isinstance(shard, str):
-        shard = layouts_of(shard, num_workers, parts)
-    setting = Setting(
-        replicas,
-        shard,
-        parts,
-        num_workers=num_workers,
-        device_type=job["device_type"],
-        groups=strategy.replicas.mesh.groups,
-        recompute=strategy.recompute,
-        limit=device_bytes(strategy),
-        offloads=strategy.offload is not None,
-        min_shard_bytes=strategy.min_shard_bytes,
-    )
-    peak = step_peak(step, setting)
     for scope, num_bytes in peak.scopes.items():
         path = layer_of(f"{scope}/", paths).strip("/") or "the step itself"
         layers[path.removeprefix(f"{model.name}/")] += num_bytes
@@ -260,16 +208,16 @@ def _layers(
     return ", ".join(shown)
 
 
-def _command(strategy: Any, rows: int | None, limit: int | None) -> str:
-    flags = [f"--replicas={strategy.num_replicas_in_sync}"]
-    if rows is not None:
-        flags.append(f"--global_batch_size={rows}")
-    if strategy.shard_over:
-        flags.append(f"--shard_over={strategy.shard_over}")
-    if strategy.offload:
-        flags.append(f"--offload={strategy.offload}")
-    if limit:
-        flags.append(f"--device_memory={limit >> 20}MiB")
+def _command(setting: Setting, rows: int | None) -> str:
+    limit = setting.limit
+    asked = {
+        "replicas": setting.num_replicas,
+        "global_batch_size": rows,
+        "shard_over": setting.shard_over,
+        "offload": setting.offload,
+        "device_memory": limit and f"{limit >> 20}MiB",
+    }
+    flags = memory_report.flags({k: v for k, v in asked.items() if v})
     return f"kerasmgpu memory my_module:build {' '.join(flags)}"
 
 

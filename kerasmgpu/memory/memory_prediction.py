@@ -14,14 +14,12 @@ from kerasmgpu.errors import (
 from kerasmgpu.hardware import device_memory as devices
 from kerasmgpu.memory import memory_report
 from kerasmgpu.memory.memory_report import PARTS
-from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.replica_arithmetic import (
     ASSUMED_SIZE,
-    checked_offload,
-    checked_recompute,
     checked_replicas_per_worker,
     groups_of,
 )
+from kerasmgpu.strategy_settings import SHARDS, Settings
 
 DEVICE_TYPES = ("GPU", "CPU")
 
@@ -76,7 +74,10 @@ def run(
         numbers = checked_counts(micro_batches, name="micro_batches")
     if batch_size_per_replica is not None:
         checked_integer(batch_size_per_replica, "batch_size_per_replica", 1)
-    if checked_recompute(recompute) == "auto" and device_memory is None:
+    asked = Settings(
+        shard_over=shard_over, offload=offload, recompute=recompute
+    )
+    if asked.recompute == "auto" and device_memory is None:
         raise InputError(
             "recompute='auto' makes a step fit device_memory. Received: "
             "device_memory=None; give both, or the size, as recompute='20GiB'"
@@ -92,19 +93,7 @@ def run(
         )
     for count in counts:
         groups_of(count, shard_over)
-    settings = {
-        "replicas": counts,
-        "replicas_per_worker": replicas_per_worker,
-        "replicas_per_machine": replicas_per_machine,
-        "device_type": checked_choice(device_type, "device_type", DEVICE_TYPES),
-        "shard": [checked_choice(one, "shard", SHARDS) for one in shards],
-        "shard_over": shard_over,
-        "offload": checked_offload(offload),
-        "recompute": recompute,
-        "micro_batches": numbers,
-        "batch_size_per_replica": batch_size_per_replica,
-        "usable": None if memory is None else devices.usable(memory),
-    }
+    usable = None if memory is None else devices.usable(memory)
     if not shards:
         raise InputError(f"shard must be one of {', '.join(SHARDS)}")
     run_child = functools.partial(
@@ -118,17 +107,21 @@ def run(
         show=show or until_it_fits,
         flag="--replicas",
         until_it_fits=until_it_fits,
-        **settings,
+        replicas=counts,
+        replicas_per_worker=replicas_per_worker,
+        replicas_per_machine=replicas_per_machine,
+        device_type=checked_choice(device_type, "device_type", DEVICE_TYPES),
+        shard=[checked_choice(one, "shard", SHARDS) for one in shards],
+        settings=asked.given(),
+        micro_batches=numbers,
+        batch_size_per_replica=batch_size_per_replica,
+        usable=usable,
     )
     most, *others = sorted(set(counts), reverse=True)
     counted, notes = run_child(devices=most), []
     if counted.pop("sets_distribution"):
         notes = _add_meshes(counted, others, run_child)
-    report = {
-        **counted,
-        "device_memory": device_memory,
-        "usable": settings["usable"],
-    }
+    report = {**counted, "device_memory": device_memory, "usable": usable}
     report["notes"] = notes + _notes(report)
     report["verdict"] = verdict(report)
     if show:
@@ -206,21 +199,16 @@ def cost(row: dict[str, Any]) -> tuple[int, bool, int]:
 
 
 def _setting(row: dict[str, Any]) -> str:
-    replicas = "replica" if row["replicas"] == 1 else "replicas"
-    others = f" --offload={row['offload']}" if row["offload"] else ""
-    if row["recompute"] not in (None, "none"):
-        others += f" --recompute={row['recompute']}"
+    chosen = memory_report.settings(row)
+    last = f"--micro_batches={chosen.pop('micro_batches')}"
     if row["mesh"] is not None:
+        flags = [*memory_report.flags(chosen), last]
         return (
-            f"the mesh {reports.mesh_text(row['mesh'])} with{others} "
-            f"--micro_batches={row['micro_batches']}"
+            f"the mesh {reports.mesh_text(row['mesh'])} with {' '.join(flags)}"
         )
-    over = f" --shard_over={row['shard_over']}" if row["shard_over"] else ""
-    return (
-        f"{row['replicas']} {replicas} with --shard={row['shard']}{over}{others} "
-        "and "
-        f"--micro_batches={row['micro_batches']}"
-    )
+    replicas = "replica" if row["replicas"] == 1 else "replicas"
+    flags = memory_report.flags({"shard": row["shard"], **chosen})
+    return f"{row['replicas']} {replicas} with {' '.join(flags)} and {last}"
 
 
 def _notes(report: dict[str, Any]) -> list[str]:

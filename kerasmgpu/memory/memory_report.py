@@ -16,6 +16,9 @@ PARTS = (
 )
 """Parts of a replica's memory, whose sum is `"total"`."""
 
+_SETTINGS = ("shard", "shard_over", "offload", "micro_batches", "recompute")
+"""`Settings` on which a replica's memory depends, in the order of texts."""
+
 
 def print_memory(report: dict[str, Any]) -> None:
     """Prints the table, the notes and the verdict.
@@ -65,6 +68,20 @@ def print_memory(report: dict[str, Any]) -> None:
 def _sharded(row: dict[str, Any]) -> str:
     over = f" over {row['shard_over']}" if row["shard_over"] else ""
     return f"{row['shard']}{over}{', offload' if row['offload'] else ''}"
+
+
+def settings(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a row that ask for something, as keywords."""
+    return {
+        name: row[name]
+        for name in _SETTINGS
+        if row.get(name) not in (None, "none", "layout")
+    }
+
+
+def flags(chosen: dict[str, Any]) -> list[str]:
+    """Returns settings as flags."""
+    return [f"--{name}={value}" for name, value in chosen.items()]
 
 
 def to_json(report: dict[str, Any]) -> str:

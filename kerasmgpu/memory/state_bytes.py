@@ -1,33 +1,29 @@
 """Counts the bytes of variables per replica, for each way of sharding them.
 
-`shard` is one of `SHARDS`, after ZeRO (Rajbhandari et al., arXiv 1910.02054):
+`shard` is, after ZeRO (Rajbhandari et al., arXiv 1910.02054):
 
 * `"none"`: every replica holds every variable;
 * `"optimizer"`: slots and gradients are divided by the number of replicas;
 * `"weights"`: weights, too; they are gathered where a layer needs them;
 * `"embeddings"`: tables of `Embedding` layers and their slots only.
 
-Instead of one of them, a `Setting` takes the `Layouts` of a
-`keras.distribution`: variables are divided along each axis of its mesh as their
-layouts say.
+With the `layouts` of a `keras.distribution`, variables are divided along each
+axis of its mesh as these say.
 """
 
 import dataclasses
 import functools
 from collections.abc import Sequence
 
-from kerasmgpu import replica_arithmetic
 from kerasmgpu.division import (
     Division,
     NewVariable,
-    Shard,
     element_bytes,
     elements_of_part,
 )
-from kerasmgpu.errors import checked_choice, checked_integer
-from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
-
-SHARDS = ("none", *replica_arithmetic.SHARDS)
+from kerasmgpu.errors import checked_integer
+from kerasmgpu.replica_arithmetic import groups_of
+from kerasmgpu.strategy_settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,37 +65,26 @@ class StateBytes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """The settings with which a step runs.
+class Setting(Settings):
+    """The settings of a step, and the devices that it runs on.
 
     Attributes:
         num_replicas: Integer, replicas of all workers.
-        shard: One of `SHARDS`, a function, or a `keras.distribution`'s
-            `strategies.layouts.Layouts`; see `Division`.
-        micro_batches: Integer, parts in which a replica runs its rows.
+        layouts: `strategies.layouts.Layouts` of a `keras.distribution`, which
+            divide variables in the place of `shard`; or `None`.
         rows: Integer, rows of a global batch. Default: those of the trace.
         num_workers: Integer, processes of the job.
         device_type: `"GPU"` or `"CPU"`. Replicas of a process share the memory
             of CPUs.
-        min_shard_bytes: Integer, bytes from which on a variable is sharded.
-        groups: Integer, groups of replicas that each have all variables; see
-            `shard_over` of `MirroredStrategy`.
-        offloads: Whether slots that are divided are in host memory.
-        recompute: String or `None`, see `MirroredStrategy`.
         limit: Integer, bytes of a memory for `recompute="auto"`, or `None`.
     """
 
     num_replicas: int = 1
-    shard: Shard | Division = "none"
-    micro_batches: int = 1
+    layouts: Division | None = None
     rows: int | None = None
     num_workers: int = 1
     device_type: str = "GPU"
-    min_shard_bytes: int = MIN_SHARD_BYTES
-    groups: int = 1
-    recompute: str | None = None
     limit: int | None = None
-    offloads: bool = False
 
     @property
     def num_local(self) -> int:
@@ -117,27 +102,24 @@ class Setting:
         return self.num_local if self.shares_memory else 1
 
     @property
-    def axes(self) -> tuple[int, ...]:
-        """See `Mesh`."""
-        return self.division.axes
-
-    @property
-    def divides_rows(self) -> bool:
-        """See `Mesh`."""
-        return self.division.divides_rows
+    def groups(self) -> int:
+        """Number of groups of replicas that each have all variables."""
+        if self.shard in (None, "embeddings"):
+            return 1
+        return groups_of(self.num_replicas, self.shard_over)
 
     @functools.cached_property
     def division(self) -> Division:
         """What decides how variables are divided."""
-        if isinstance(self.shard, Division):
-            return self.shard
+        if self.layouts is not None:
+            return self.layouts
         made = Division(
             self.shard,
             self.min_shard_bytes,
             lambda: self.num_replicas,
             lambda: self.groups,
         )
-        made.offloads = self.offloads
+        made.offloads = self.offload is not None
         return made
 
     def axes_to_shard(self, variable: VariableRecord) -> tuple[int | None, ...]:
@@ -150,7 +132,7 @@ class Setting:
 
         Parts differ by at most one element of the axis that is divided.
         """
-        axes, sizes = self.axes_to_shard(variable), self.axes
+        axes, sizes = self.axes_to_shard(variable), self.division.axes
         if len(axes) > 1 and not sizes:
             sizes = self.groups, self.num_replicas // self.groups
         elements = elements_of_part(
@@ -160,8 +142,8 @@ class Setting:
 
     def is_on_host(self, variable: VariableRecord) -> bool:
         """Whether a variable is in host memory."""
-        is_slot = variable.kind == "slot"
-        return self.offloads and is_slot and bool(self.axes_to_shard(variable))
+        is_slot = self.offload is not None and variable.kind == "slot"
+        return is_slot and bool(self.axes_to_shard(variable))
 
 
 def state_bytes(
@@ -178,11 +160,9 @@ def state_bytes(
     Example:
 
     >>> kernel = VariableRecord("dense/kernel", (1000, 10), "float32", "weight")
-    >>> state_bytes([kernel], Setting(3, "weights")).weights
+    >>> state_bytes([kernel], Setting(3, shard="weights")).weights
     13360
     """
-    if isinstance(setting.shard, str):
-        checked_choice(setting.shard, "shard", SHARDS)
     checked_integer(setting.num_replicas, "num_replicas", 1)
     held = {"weight": 0, "slot": 0, "other": 0, "host": 0}
     for one in variables:

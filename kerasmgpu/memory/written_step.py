@@ -83,14 +83,14 @@ class WrittenStep:
         trace = step.program.trace.imagined(self._axes_of, self._is_offloaded)
         devices = self._replicas(worker)
         self._mesh = devices.mesh
-        replicas = devices.split(setting.micro_batches)
+        replicas = devices.split(int(setting.micro_batches))
         more = rows - step.rows  # Ragged rows begin at one number more.
         shapes = [
             (shape[0] and shape[0] + more, *shape[1:]) if shape else ()
             for shape in step.shapes
         ]
         in_shares = (False,) * len(shapes)
-        is_split = setting.divides_rows and not setting.axes
+        is_split = setting.division.divides_rows and not setting.division.axes
         if is_split and not setting.shares_memory and not step.stays_whole:
             in_shares = tuple(bool(shape) for shape in shapes)
 
@@ -100,7 +100,9 @@ class WrittenStep:
             # doesn't know.
             for leaf, shape in zip(trace.leaves, shapes):
                 known = leaf.shape is not None and None not in shape
-                is_divided = setting.divides_rows and not step.stays_whole
+                is_divided = (
+                    setting.division.divides_rows and not step.stays_whole
+                )
                 if known and is_divided:
                     leaf.static = leaf.shape = shape
             return Program(
@@ -148,8 +150,8 @@ class WrittenStep:
             setting.num_local,
             setting.num_workers,
             setting.device_type,
-            setting.divides_rows,
-            setting.axes,
+            setting.division.divides_rows,
+            setting.division.axes,
             setting.groups,
             worker,
         )
@@ -266,7 +268,7 @@ class WrittenStep:
         if self._setting.shares_memory or place == HOST:
             return "host"
         return self._program.replicas.mesh.devices[
-            place * self._setting.micro_batches
+            place * int(self._setting.micro_batches)
         ]
 
     def memory_of(self, node: WrittenNode) -> str:

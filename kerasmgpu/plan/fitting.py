@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kerasmgpu.memory import memory_prediction
+from kerasmgpu.memory import memory_prediction, memory_report
 from kerasmgpu.memory.memory_report import size
 
 _SHARDS = ("none", "optimizer", "weights")
@@ -66,12 +66,10 @@ def _fit(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _flags(row: dict[str, Any]) -> str:
-    flags = []
-    if row["shard"] != "none":
-        flags.append(f"--shard={row['shard']}")
-    if row["micro_batches"] > 1:
-        flags.append(f"--micro_batches={row['micro_batches']}")
-    return " ".join(flags)
+    chosen = memory_report.settings(row)
+    if row["micro_batches"] == 1:
+        del chosen["micro_batches"]
+    return " ".join(memory_report.flags(chosen))
 
 
 def verdict(

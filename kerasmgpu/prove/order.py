@@ -209,7 +209,9 @@ class _Chains:
             known = self._computed.setdefault(key_of, [])
             if instance not in known:
                 known.append(instance)
-            instance = f"computed {known.index(instance)} of {self._called.path}"
+            instance = (
+                f"computed {known.index(instance)} of {self._called.path}"
+            )
         key = group, instance
         return Link(self._called.path, key, node.name, does, int(size))
 

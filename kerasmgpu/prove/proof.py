@@ -7,18 +7,13 @@ from kerasmgpu.commands import references, tracing_process
 from kerasmgpu.errors import (
     InputError,
     checked_boolean,
-    checked_choice,
     checked_integer,
     checked_number,
 )
 from kerasmgpu.hardware import data_sheets, device_memory
-from kerasmgpu.memory.state_bytes import SHARDS
 from kerasmgpu.prove import proof_report
-from kerasmgpu.replica_arithmetic import (
-    MIN_SHARD_BYTES,
-    checked_offload,
-    groups_of,
-)
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES, groups_of
+from kerasmgpu.strategy_settings import Settings
 
 _MOST_IN_NUMBERS = 16
 """Most replicas that are run on logical CPUs."""
@@ -37,6 +32,7 @@ def prove(
     min_shard_bytes: int = MIN_SHARD_BYTES,
     offload: str | None = None,
     micro_batches: int = 1,
+    recompute: str | None = None,
     numbers: bool = True,
     steps: int = 3,
     timeout_seconds: float = 600,
@@ -75,6 +71,9 @@ def prove(
             `"none"`.
         micro_batches: Integer, parts in which a replica works through its
             rows. Defaults to 1.
+        recompute: String, what the backward pass computes again:
+            `"elementwise"`, `"auto"`, with `device`, or a size that the step is
+            to fit, such as `"20GiB"`. Default: nothing.
         numbers: Boolean, whether to train on logical CPUs. Defaults to `True`.
         steps: Integer, steps to train. Defaults to 3.
         timeout_seconds: Number, time-out of each process in seconds. Defaults
@@ -105,16 +104,27 @@ def prove(
             f"replicas={replicas}, num_workers={num_workers}"
         )
     groups_of(replicas, shard_over)
-    shard = checked_choice(shard or "none", "shard", SHARDS)
-    settings: dict[str, Any] = {
-        "shard": shard,
-        "shard_over": shard_over,
-        "offload": checked_offload(offload),
-        "min_shard_bytes": checked_integer(
-            min_shard_bytes, "min_shard_bytes", 0
-        ),
-        "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
+    asked = Settings(
+        shard=shard,
+        shard_over=shard_over,
+        offload=offload,
+        min_shard_bytes=min_shard_bytes,
+        micro_batches=checked_integer(micro_batches, "micro_batches", 1),
+        recompute=recompute,
+    )
+    if recompute == "auto" and device is None:
+        raise InputError(
+            "recompute='auto' makes a step fit a device. Received: device=None; "
+            "give both, or the size, as recompute='20GiB'"
+        )
+    settings = {
+        name: getattr(asked, name)
+        for name in (
+            *("shard_over", "offload", "min_shard_bytes", "micro_batches"),
+            "recompute",
+        )
     }
+    shard = shard or "none"
     checked_integer(steps, "steps", 1)
     checked_number(timeout_seconds, "timeout_seconds")
     memory = None if device is None else _memory_of(device)
@@ -133,8 +143,10 @@ def prove(
         replicas_per_worker=replicas // num_workers,
         batch_size_per_replica=None,
         usable=None if memory is None else device_memory.usable(memory),
-        **settings,
+        shard=shard,
+        settings=settings,
     )
+    settings = {"shard": shard, **settings}
     report.update(
         device=device,
         usable=None if memory is None else device_memory.usable(memory),

@@ -4,7 +4,6 @@ It is a child process, so that no parent imports TensorFlow.
 """
 
 import collections
-import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -33,11 +32,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     model, step = trace_job(job)
     step = with_variables(model, step)
-    shard = step.distribution or job["shard"]
-    setting, _ = counting.setting_of(step, job, job["replicas"], shard)
-    parts = job["micro_batches"]
-    require_rows(parts, setting.rows or step.rows)
-    setting = dataclasses.replace(setting, micro_batches=parts)
+    setting = counting.setting_of(step, job, job["shard"], job["replicas"])
+    parts = int(setting.micro_batches)
+    require_rows(parts, step.rows)
     written = []
     for worker in range(setting.num_workers):
         of = f" of worker {worker}" if setting.num_workers > 1 else ""
@@ -66,10 +63,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     report["memory"] = None
     if job["usable"] is not None:
         tracing_process.tell(job, "counting bytes …")
-        in_parts = {**job, "micro_batches": [parts]}
-        (report["memory"],) = counting.settings(
-            step, in_parts, job["replicas"], shard
-        )
+        (report["memory"],) = counting.settings(step, setting, [parts])
     return report
 
 

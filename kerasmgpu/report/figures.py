@@ -26,8 +26,10 @@ _OF_SCALING = (
     "steps per epoch",
     "epochs",
     "strategy",
+    "xla cache",
 )
-"""Settings that say how many replicas there are, or follow from it."""
+"""Settings that say how many replicas there are, or follow from it, or where
+files are kept."""
 
 TIMES = (
     "computation",

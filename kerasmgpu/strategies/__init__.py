@@ -1,5 +1,6 @@
 """The strategies: TensorFlow's `tf.distribute` with exact Keras steps."""
 
+import dataclasses
 import json
 import math
 import os
@@ -14,7 +15,6 @@ from kerasmgpu._keras import whereabouts
 from kerasmgpu.engine import context, entered
 from kerasmgpu.engine import devices as device_choice
 from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
-from kerasmgpu.engine.xla_cache import checked
 from kerasmgpu.errors import (
     InputError,
     checked_arguments,
@@ -29,8 +29,14 @@ from kerasmgpu.strategies import noted_distributions
 from kerasmgpu.strategies.auto_layouts import auto_layouts_of
 from kerasmgpu.strategies.exact_steps import ExactSteps
 from kerasmgpu.strategies.found_layout import named_axes, on_mesh
-from kerasmgpu.strategies.layouts import Distribution, Layouts, layouts_of
+from kerasmgpu.strategies.layouts import (
+    Distribution,
+    Layouts,
+    check_micro_batches,
+    layouts_of,
+)
 from kerasmgpu.strategies.sharding import Shard
+from kerasmgpu.strategy_settings import Settings
 
 _import_on_use(__name__)
 
@@ -122,6 +128,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         offload: str | None = None,
         recompute: str | None = None,
     ) -> None:
+        settings = Settings.of(locals())
         _keras.install()
         context.quiet_collectives()
         _warn_of_a_job_without_this()
@@ -140,10 +147,7 @@ class MirroredStrategy(ExactSteps, tf.distribute.MirroredStrategy):
         super(tf.distribute.MirroredStrategy, self).__init__(
             LocalExtended(self, devices, cross_device_ops)
         )
-        self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
-        self._shard(shard, min_shard_bytes, shard_over, offload, recompute)
-        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
-        self.xla_cache = checked(xla_cache)
+        self._use(settings)
 
 
 class MultiWorkerMirroredStrategy(
@@ -154,6 +158,7 @@ class MultiWorkerMirroredStrategy(
     Every worker of the job runs the same program. Together they end with the
     results of one device at the same global batch, as under
     `MirroredStrategy`. Make the strategy before anything else uses TensorFlow.
+    Arguments that are not listed here are those of `MirroredStrategy`.
 
     Args:
         cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver` that
@@ -162,7 +167,6 @@ class MultiWorkerMirroredStrategy(
             (`kerasmgpu.cluster`); without any of these, a job of one worker.
         communication_options: `tf.distribute.experimental.
             CommunicationOptions`. Default: TensorFlow's.
-        batch_norm: See `MirroredStrategy`.
         num_replicas: Replicas of this worker, the same on all workers.
             Default: all its GPUs, or all its logical CPU devices. Workers that
             see the same GPUs divide them.
@@ -175,12 +179,6 @@ class MultiWorkerMirroredStrategy(
             process is detected at once. Default: the launcher's, or 30.
         shard: See `MirroredStrategy`. Reading a sharded variable outside of a
             step, as `model.save` does, is a collective: all workers must.
-        min_shard_bytes: See `MirroredStrategy`.
-        shard_over: See `MirroredStrategy`.
-        offload: See `MirroredStrategy`.
-        micro_batches: See `MirroredStrategy`.
-        xla_cache: See `MirroredStrategy`.
-        recompute: See `MirroredStrategy`.
 
     Raises:
         InputError: If TensorFlow has started, a device is not available, or
@@ -220,11 +218,9 @@ class MultiWorkerMirroredStrategy(
         offload: str | None = None,
         recompute: str | None = None,
     ) -> None:
+        settings = Settings.of(locals())
         _keras.install()
         context.quiet_collectives()
-        self.batch_norm = checked_choice(batch_norm, "batch_norm", _SCOPES)
-        self.micro_batches = _checked_micro_batches(micro_batches, batch_norm)
-        self.xla_cache = checked(xla_cache)
         timeout_seconds = membership.timeout_seconds(timeout_seconds)
         start_seconds = membership.start_timeout_seconds()
         if cluster_resolver is None:
@@ -265,7 +261,7 @@ class MultiWorkerMirroredStrategy(
                 timeout_seconds,
             )
         )
-        self._shard(shard, min_shard_bytes, shard_over, offload, recompute)
+        self._use(settings)
         if worker is not None:
             with entered.left():  # Its variables are this process's own.
                 self.compute_time = ComputeTime()
@@ -300,6 +296,7 @@ def strategy(
 
     In a job of several workers (started by `python -m kerasmgpu.launch`, Slurm,
     Kubernetes, `mpirun` or `torchrun`) that is `MultiWorkerMirroredStrategy`, else
+    `MirroredStrategy`. Arguments that are not listed here are those of
     `MirroredStrategy`.
 
     Args:
@@ -316,14 +313,6 @@ def strategy(
         num_packs: Number of packs that gradients are concatenated into
             before they are summed (`"nccl"` and `"hierarchical_copy"` in one
             process).
-        batch_norm: See `MirroredStrategy`.
-        shard: See `MirroredStrategy`.
-        min_shard_bytes: See `MirroredStrategy`.
-        shard_over: See `MirroredStrategy`.
-        offload: See `MirroredStrategy`.
-        micro_batches: See `MirroredStrategy`.
-        xla_cache: See `MirroredStrategy`.
-        recompute: See `MirroredStrategy`.
         distribution: `keras.distribution.ModelParallel` or another
             `Distribution`, whose mesh names the devices (in a job, those of all
             workers), and whose layouts divide variables, instead of `shard`.
@@ -361,13 +350,15 @@ def strategy(
     strategy = kerasmgpu.strategy(mesh=(2, 4), layout="auto")
     ```
     """
+    settings = Settings.of(locals())
     checked_choice(all_reduce, "all_reduce", ALL_REDUCES)
     layouts: Layouts | None = None
     worker = cluster.from_environment()
-    if mesh is not None and shard not in (None, "none") and layout is None:
-        num_replicas, shard_over = _groups_of(
+    if mesh is not None and settings.shard is not None and layout is None:
+        num_replicas, over = _groups_of(
             mesh, worker, devices or num_replicas or shard_over
         )
+        settings = dataclasses.replace(settings, shard_over=over)
         mesh = None
     _check_mesh(mesh, layout, memory, distribution, strict)
     if mesh is not None:
@@ -392,26 +383,18 @@ def strategy(
                 f"shard={shard!r} and {distribution}; leave those out."
             )
         num_workers = 1 if worker is None else worker.num_workers
-        described = distribution, num_workers, micro_batches
-        is_found = layout == "auto"
         layouts = (
-            auto_layouts_of(*described, memory)
-            if is_found
-            else layouts_of(*described, strict)
+            auto_layouts_of(distribution, num_workers, memory)
+            if layout == "auto"
+            else layouts_of(distribution, num_workers, strict)
         )
+        check_micro_batches(layouts, micro_batches)
         devices = layouts.devices
         if worker is not None:
             num_replicas, devices = len(devices) // num_workers, None
-    settings: dict[str, Any] = dict(
-        batch_norm=batch_norm,
-        shard=shard,
-        min_shard_bytes=min_shard_bytes,
-        micro_batches=micro_batches,
-        xla_cache=xla_cache,
-        shard_over=shard_over,
-        offload=None if layouts is not None else offload,
-        recompute=recompute,
-    )
+    keywords = settings.given()
+    # Slots that layouts divide are offloaded by `lay_out`.
+    keywords["offload"] = offload if layouts is None else None
     made: MirroredStrategy | MultiWorkerMirroredStrategy
     if worker is not None:
         made = MultiWorkerMirroredStrategy(
@@ -419,12 +402,12 @@ def strategy(
             num_replicas=num_replicas,
             devices=devices,
             virtual_devices=virtual_devices,
-            **settings,
+            **keywords,
         )
     else:
         names = _chosen(num_replicas, devices, virtual_devices)
         cross_device_ops = _cross_device_ops(all_reduce, num_packs, names)
-        made = MirroredStrategy(names, cross_device_ops, **settings)
+        made = MirroredStrategy(names, cross_device_ops, **keywords)
     if layouts is not None:
         made.lay_out(layouts, offload)
         _say_what_workers_read(made)
@@ -512,28 +495,7 @@ def _say_what_workers_read(strategy: ExactSteps) -> None:
         )
 
 
-_SCOPES = ("global", "per_replica")
 _BETWEEN_WORKERS = ("auto", "nccl", "ring")
-
-
-def _checked_micro_batches(
-    micro_batches: int | str, batch_norm: str
-) -> int | str:
-    """Returns a valid number of micro-batches, or `"auto"`."""
-    if micro_batches != "auto":
-        if isinstance(micro_batches, str):
-            raise InputError(
-                'micro_batches must be an integer of at least 1, or "auto". '
-                f"Received: micro_batches={micro_batches!r}"
-            )
-        micro_batches = checked_integer(micro_batches, "micro_batches", 1)
-    if batch_norm == "per_replica" and micro_batches != 1:
-        raise InputError(
-            "batch_norm='per_replica' needs all rows of a replica at once. "
-            f"Received: micro_batches={micro_batches!r}; use "
-            "batch_norm='global', or micro_batches=1."
-        )
-    return micro_batches
 
 
 def _communication_options(

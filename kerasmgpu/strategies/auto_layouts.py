@@ -24,11 +24,7 @@ from kerasmgpu.strategies.divisible_variables import (
 )
 from kerasmgpu.strategies.found_layout import FoundLayout, search
 from kerasmgpu.strategies.layout_search import most_divided
-from kerasmgpu.strategies.layouts import (
-    Distribution,
-    Layouts,
-    check_micro_batches,
-)
+from kerasmgpu.strategies.layouts import Distribution, Layouts
 from kerasmgpu.strategies.sharding import NewVariable
 
 _ATTRIBUTE = "_kerasmgpu_is_laid_out"
@@ -180,14 +176,12 @@ def _kept_axes(variables: list[Any]) -> AxesToShard | None:
 def auto_layouts_of(
     distribution: Distribution,
     num_workers: int,
-    micro_batches: int | str,
     memory: int | None,
 ) -> AutoLayouts:
     """Returns the layouts that a job finds; arguments as for `layouts_of`.
 
     Raises:
-        InputError: If workers have no blocks of the mesh, or micro-batches no
-            rows to divide.
+        InputError: If workers have no blocks of the mesh.
     """
     layouts = AutoLayouts(distribution, memory)
     each, left = divmod(len(layouts.devices), num_workers)
@@ -198,7 +192,6 @@ def auto_layouts_of(
             f"Received: {num_workers} workers, a mesh of "
             f"{'x'.join(map(str, axes))}; give the layout as a dictionary"
         )
-    check_micro_batches(layouts, micro_batches)
     return layouts
 
 

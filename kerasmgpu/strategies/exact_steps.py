@@ -1,8 +1,8 @@
 """`ExactSteps`, the common base of the strategies: exact Keras steps."""
 
 import contextlib
+import dataclasses
 import functools
-import os
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,7 +17,7 @@ from kerasmgpu.engine import context, entered, feeds, xla_cache
 from kerasmgpu.engine.devices import memory_of, runs_as_gpus
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
-from kerasmgpu.errors import InputError, checked_integer
+from kerasmgpu.errors import InputError
 from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
@@ -37,22 +37,14 @@ from kerasmgpu.partitioner.runtime.execution import (
 from kerasmgpu.partitioner.runtime.function import Partitioned, joined
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
-from kerasmgpu.replica_arithmetic import (
-    ASSUMED_SIZE,
-    checked_offload,
-    checked_shard,
-    groups_of,
-)
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, groups_of
 from kerasmgpu.strategies import shares
 from kerasmgpu.strategies.auto_layouts import AutoLayouts
 from kerasmgpu.strategies.found_layout import FoundLayout
 from kerasmgpu.strategies.layouts import Layouts
-from kerasmgpu.strategies.recomputation import (
-    Recomputation,
-    choices,
-    recomputation_of,
-)
-from kerasmgpu.strategies.sharding import Shard, Sharding
+from kerasmgpu.strategies.recomputation import choices, recomputation_of
+from kerasmgpu.strategies.sharding import Sharding
+from kerasmgpu.strategy_settings import Settings
 
 if TYPE_CHECKING:
 
@@ -98,26 +90,8 @@ class ExactSteps(_Strategy):
     `_keras/` and `engine/` call it through `engine.exact_strategy`.
     """
 
-    batch_norm: str
-
-    micro_batches: int | str = 1
-    """Parts in which a replica works through its rows of a batch, one after
-    the other; or `"auto"`."""
-
-    shard: Shard = None
-    """Which variables are divided over the replicas; see `MirroredStrategy`."""
-
-    xla_cache: str | os.PathLike[str] | bool | None = None
-    """Folder of programs that XLA has compiled; see `MirroredStrategy`."""
-
-    shard_over: int | None = None
-    """Number of replicas over which `shard` divides a variable; `None`: all."""
-
-    offload: str | None = None
-    """What is on the host: `"optimizer"`, or `None`; see `MirroredStrategy`."""
-
-    min_shard_bytes: int
-    """Bytes of the smallest variable that `shard` divides."""
+    settings: Settings
+    """Its keywords that are `Settings`, with `shard_over` as a number."""
 
     divides_rows: bool = True
     """Whether the rows of a batch are divided over the replicas; without that,
@@ -131,11 +105,6 @@ class ExactSteps(_Strategy):
 
     noted_layouts: Layouts | None = None
     """How a distribution does that a command only noted, and that is predicted."""
-
-    recompute: str | None = None
-    """What a training step computes again; see `MirroredStrategy`."""
-
-    recomputation: Recomputation | None = None
 
     compute_time: ComputeTime | None = None
 
@@ -182,69 +151,47 @@ class ExactSteps(_Strategy):
         with entered.left(), super().scope():
             yield
 
-    def _shard(
-        self,
-        shard: Shard,
-        min_shard_bytes: int,
-        shard_over: int | str | None,
-        offload: str | None,
-        recompute: str | None,
-    ) -> None:
-        """Sets what is sharded, offloaded and computed again, once it has devices.
-
-        See `MirroredStrategy`.
-        """
-        self.shard = shard if callable(shard) else checked_shard(shard)
-        self.shard_over = self._checked_shard_over(shard_over)
-        self.min_shard_bytes = checked_integer(
-            min_shard_bytes, "min_shard_bytes", minimum=0
-        )
-        if self.shard is not None:
+    def _use(self, settings: Settings) -> None:
+        """Divides variables as settings say, once there are devices."""
+        over = self._replicas_of_a_group(settings)
+        self.settings = dataclasses.replace(settings, shard_over=over)
+        if settings.shard is not None:
             self.extended.axis_to_shard = Sharding(
-                self.shard,
-                self.min_shard_bytes,
+                settings.shard,
+                settings.min_shard_bytes,
                 lambda: self.replicas.mesh.total,
                 lambda: self.replicas.mesh.groups,
             )
-        self._offload(offload)
-        self.recompute = recompute
-        self.recomputation = recomputation_of(
-            recompute, self._bytes_of_a_replica
-        )
+        self._offload()
 
-    def _offload(self, offload: str | None) -> None:
+    def _offload(self) -> None:
         """Puts slots that are divided on the host; see `MirroredStrategy`."""
-        self.offload = checked_offload(offload)
-        if self.offload is None:
-            return
-        if self.extended.axis_to_shard is None:
+        offload, division = self.settings.offload, self.extended.axis_to_shard
+        if offload is not None and division is None:
             raise InputError(
                 "offload is about slots that shard or a distribution's layout "
                 "divides over the replicas, also over a single one. Received: "
                 f"offload={offload!r} without either; give "
                 'shard="optimizer" or shard="weights", too.'
             )
-        self.extended.axis_to_shard.offloads = True
+        if offload is not None:
+            division.offloads = True
 
-    def _checked_shard_over(self, shard_over: int | str | None) -> int | None:
-        """Returns the number of replicas in a group, or `None` for all."""
+    def _replicas_of_a_group(self, settings: Settings) -> int | None:
+        """Returns the number that `shard_over` stands for; `None` for all."""
+        shard_over = settings.shard_over
         if shard_over is None:
             return None
         total = self.num_replicas_in_sync
         own = total // self.num_workers
-        number = own if shard_over == "worker" else shard_over
-        if self.shard is None:
+        number = own if isinstance(shard_over, str) else shard_over
+        if settings.shard is None:
             raise InputError(
                 "shard_over is about what shard divides. Received: "
                 f"shard_over={shard_over!r} without shard; give both, such as "
                 'shard="weights", or leave it out.'
             )
-        if isinstance(number, str):
-            raise InputError(
-                'shard_over is a number of replicas, or "worker". Received: '
-                f"shard_over={shard_over!r}"
-            )
-        if shard_over == "worker" and own == 1:
+        if number == 1:
             if total == 1:
                 return None  # There is nothing to divide in any case.
             raise InputError(
@@ -252,7 +199,6 @@ class ExactSteps(_Strategy):
                 f"Received: {total} workers of one replica each; give the "
                 "number of replicas of a group, such as shard_over=2."
             )
-        number = checked_integer(number, "shard_over", 2)
         if total % number or block_of((total // number, number), own) is None:
             raise InputError(
                 "shard_over must divide the number of replicas, and a worker's "
@@ -268,9 +214,11 @@ class ExactSteps(_Strategy):
         self.distribution = layouts.distribution
         self.divides_rows = layouts.divides_rows
         if layouts.divides_variables:
-            self.shard, self.min_shard_bytes = layouts.by_layout, 0
             self.extended.axis_to_shard = layouts
-        self._offload(offload)
+        self.settings = dataclasses.replace(
+            self.settings, offload=offload, min_shard_bytes=0
+        )
+        self._offload()
 
     def check_layouts(self, model: keras.Model) -> None:
         """Warns of keys of the layout map that match nothing in a model."""
@@ -346,10 +294,12 @@ class ExactSteps(_Strategy):
             False if runs_as_gpus() else None,
             divides_rows=self.divides_rows,
             axes=self.layouts.axes if self.layouts else (),
-            groups=groups_of(len(devices) * self.num_workers, self.shard_over),
+            groups=groups_of(
+                len(devices) * self.num_workers, self.settings.shard_over
+            ),
         )
         all_gather = functools.partial(workers.gather, self)
-        repeats = self.num_workers > 1 and self.micro_batches == "auto"
+        repeats = self.num_workers > 1 and self.settings.micro_batches == "auto"
         together = _Together(self) if repeats else None
         return self.extended.replicas(mesh, all_gather, together)
 
@@ -388,12 +338,16 @@ class ExactSteps(_Strategy):
                 collectives.
             name: String, for messages. Default: the function's name.
         """
-        recompute = self.recomputation if _trains(function) else None
+        parts, is_training = self.settings.micro_batches, _trains(function)
+        recompute = recomputation_of(
+            self.settings.recompute if is_training else None,
+            self._bytes_of_a_replica,
+        )
         if recompute is not None and jit_compile:
             logging.warning(
                 "kerasmgpu: recompute=%r has no effect with jit_compile=True: "
                 "XLA would merge what is computed twice.",
-                self.recompute,
+                self.settings.recompute,
             )
             recompute = None
         return Partitioned(
@@ -402,11 +356,9 @@ class ExactSteps(_Strategy):
             self._one_device,
             name,
             jit_compile=jit_compile,
-            compute_time=self.compute_time if _trains(function) else None,
-            micro_batches=1
-            if self.micro_batches == "auto"
-            else int(self.micro_batches),
-            repeats=self.micro_batches == "auto",
+            compute_time=self.compute_time if is_training else None,
+            micro_batches=1 if parts == "auto" else int(parts),
+            repeats=parts == "auto",
             before_compiling=self._before_compiling,
             recompute=choices(recompute, jit_compile),
         )
@@ -445,7 +397,7 @@ class ExactSteps(_Strategy):
         on_gpus = any("GPU" in name for name in self.extended.worker_devices)
         with tf.init_scope():
             return xla_cache.expect(
-                functions, self.xla_cache, on_gpus, together
+                functions, self.settings.xla_cache, on_gpus, together
             )
 
     def execution(

@@ -167,18 +167,6 @@ class Layouts(Sharding):
         ]
         return None if set(axes) == {None} else tuple(axes)
 
-    def by_layout(self, variable: NewVariable) -> int | None:
-        """Returns the axis along which a variable is divided.
-
-        Of several axes, the first one of the mesh's.
-
-        Returns:
-            Integer; `None` for a whole variable, and for an optimizer's that is
-            no slot of a divided weight.
-        """
-        axes = self.axes_of(variable.spec or ()) or ()
-        return next((axis for axis in axes if axis is not None), None)
-
     def check(self, model: keras.Model) -> None:
         """Warns, once, of keys of the layout map that match nothing in a model.
 
@@ -207,14 +195,10 @@ class Layouts(Sharding):
             logging.warning("kerasmgpu: %s", line)
 
 
-def mesh_of(
-    distribution: Distribution | Layouts | None,
-) -> dict[str, int] | None:
+def mesh_of(distribution: Distribution | None) -> dict[str, int] | None:
     """Returns the sizes of a distribution's mesh axes by name, for reports."""
     if distribution is None:
         return None
-    if isinstance(distribution, Layouts):
-        return mesh_of(distribution.distribution)
     mesh = distribution.device_mesh
     return dict(zip(mesh.axis_names, map(int, mesh.shape)))
 
@@ -222,21 +206,16 @@ def mesh_of(
 def layouts_of(
     distribution: Distribution,
     num_workers: int = 1,
-    micro_batches: int | str = 1,
     strict: bool = False,
 ) -> Layouts:
     """Returns the layouts with which a job follows a distribution.
 
     Args:
-        distribution: See `Layouts`; or `Layouts`, which are returned.
-        micro_batches: Integer or `"auto"`, micro-batches of each device.
+        distribution: See `Layouts`.
 
     Raises:
-        InputError: See `Layouts`; if workers have unequal numbers of devices, or
-            for micro-batches of a mesh that doesn't divide rows.
+        InputError: See `Layouts`; if workers have unequal numbers of devices.
     """
-    if isinstance(distribution, Layouts):
-        return distribution
     layouts = Layouts(distribution, strict)
     each, left = divmod(len(layouts.devices), num_workers)
     if left or not each:
@@ -246,7 +225,6 @@ def layouts_of(
         )
     if layouts.axes and block_of(layouts.axes, each) is None:
         layouts = Layouts(distribution, strict, joins_axes=True)
-    check_micro_batches(layouts, micro_batches)
     return layouts
 
 

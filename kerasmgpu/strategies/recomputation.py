@@ -32,7 +32,7 @@ from kerasmgpu.partitioner.step.recompute import (
     values_read,
 )
 from kerasmgpu.partitioner.step.records import Trait
-from kerasmgpu.replica_arithmetic import checked_recompute
+from kerasmgpu.strategy_settings import recomputed
 
 _FLOPS_PER_BYTE = 64
 """Operations of a product in the time in which an elementwise operation writes
@@ -92,7 +92,7 @@ def recomputation_of(
     recompute: str | None, limit: Callable[[], int | None] = lambda: None
 ) -> Recomputation | None:
     """Returns what the argument `recompute` of a strategy asks for."""
-    asked = checked_recompute(recompute)
+    asked = recomputed(recompute)
     if isinstance(asked, int):
         return Recomputation("auto", lambda: asked)
     return None if asked is None else Recomputation(asked, limit)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.replica_arithmetic import check_distribution_alone
+from kerasmgpu.strategy_settings import Settings, check_distribution_alone
 from kerasmgpu.verify import causes
 from kerasmgpu.verify.comparison import TOLERANCES, compare, first_not_finite
 from kerasmgpu.verify.judging import DIFFERENT, Reference
@@ -42,10 +42,7 @@ def compare_all(
             "division by 0"
         )
     if one.facts["mesh"] is not None:
-        settings = runs.job["strategy"]
-        check_distribution_alone(
-            settings.get("shard"), settings.get("micro_batches", 1)
-        )
+        check_distribution_alone(Settings(**runs.job["strategy"]))
         runs.job["sets_distribution"] = True
     runs.job["start"] = str(one.folder / "start.npz")
     again = runs.outcome("one device again")

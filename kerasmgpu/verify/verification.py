@@ -18,7 +18,7 @@ from kerasmgpu.errors import (
     checked_integer,
     checked_number,
 )
-from kerasmgpu.replica_arithmetic import checked_shard
+from kerasmgpu.strategy_settings import settings_of_command
 from kerasmgpu.verify import parity_report
 from kerasmgpu.verify.all_runs import compare_all
 from kerasmgpu.verify.outcome import save_arrays
@@ -119,9 +119,8 @@ def verify(
         "global_batch_size": global_batch_size,
         "float64": checked_boolean(float64, "float64"),
         "strategy": {
-            "shard": checked_shard(shard),
             "min_shard_bytes": 0,
-            "micro_batches": checked_integer(micro_batches, "micro_batches", 1),
+            **settings_of_command(shard, micro_batches),
         },
         # NumPy's seeds have 32 bits.
         "seed": checked_integer(seed, "seed", 0, 2**32 - 1),

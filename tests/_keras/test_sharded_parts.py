@@ -98,6 +98,6 @@ def test_nothing_is_said_without_shard_or_replicas(told):
 
 def test_none_shards_nothing():
     strategy = mirrored("none", min_shard_bytes=0)
-    assert strategy.shard is None
+    assert strategy.settings.shard is None
     with strategy.scope():
         assert len(tf.Variable(tf.zeros((8, 8))).values) == 2

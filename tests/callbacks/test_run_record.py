@@ -91,9 +91,12 @@ def test_run_json_is_what_the_model_and_the_strategy_are(run):
         "name": "MirroredStrategy",
         "batch_norm": "global",
         "shard": None,
+        "min_shard_bytes": 16384,
         "shard_over": None,
         "offload": None,
         "micro_batches": 1,
+        "recompute": None,
+        "xla_cache": None,
     }
     assert facts["versions"]["keras"] == keras.__version__
     assert facts["epochs"] == 3

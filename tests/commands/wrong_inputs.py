@@ -269,6 +269,7 @@ CASES = (
     Case("prove a:b --device=X100", "device is one of A100-40GB, "),
     Case("prove a:b --shard=rows", "shard must be one of none, opt"),
     Case("prove a:b --shard_over=3", "shard_over must divide the number"),
+    Case("prove a:b --recompute=auto", "makes a step fit a device. Received"),
     Case("prove a:b --micro_batches=0", "micro_batches must be an integer"),
     Case("prove a:b --steps=0", "steps must be an integer of at least 1"),
     Case("prove a:b --offload=weights", "offload must be one of none, opt"),

@@ -79,8 +79,7 @@ def test_the_step_of_a_mesh_is_compiled(tmp_path, monkeypatch):
         "folder": str(tmp_path),
         "replicas": 4,
         "workers": 1,
-        "shard": None,
-        "micro_batches": 1,
+        "strategy": {},
         "global_batch_sizes": [8],
         "steps": ["train"],
     }

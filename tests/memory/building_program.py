@@ -62,7 +62,7 @@ def main(file, *shards):
         _, loaded = growth.peak(model.load_weights, file)
         records = [one for _, one in _records(model)]
         predicted = building_bytes(
-            records, Setting(_DEVICES, shard, device_type="CPU")
+            records, Setting(_DEVICES, shard=shard, device_type="CPU")
         )
         print(f"built {predicted.built / 2**20:.1f} {built:.1f}")
         print(f"loaded {predicted.loaded / 2**20:.1f} {loaded:.1f}", flush=True)

@@ -57,7 +57,7 @@ def measured(program, on_host, recompute):
             rows=rows,
             device_type=device_type,
             recompute=recompute,
-            offloads=on_host,
+            offload=offload,
         )
         return step_peak(step, setting)
 
@@ -65,7 +65,9 @@ def measured(program, on_host, recompute):
     while predicted.total < _WANTED and rows < _MOST_ROWS:
         rows *= 2
         predicted = prediction(rows)
-    state = state_bytes(step.variables, Setting(1, shard, offloads=on_host))
+    state = state_bytes(
+        step.variables, Setting(1, shard=shard, offload=offload)
+    )
     types = {node.type for node in step.program.trace.graph.nodes}
     one = kerasmgpu.MirroredStrategy(
         [device], shard=shard, offload=offload, recompute=recompute

@@ -43,33 +43,35 @@ def test_pieces_are_those_that_are_drawn():
 def test_a_part_is_made_beside_those_before(shape, initial, held, making):
     first = record((1024, 1024), "filled")  # 1 MiB of 4 on each.
     one = record(shape, initial)
-    found = building_bytes([first, one], Setting(4, "weights"))
+    found = building_bytes([first, one], Setting(4, shard="weights"))
     assert found.built == (1 + held + making) * MIB
     found = building_bytes(
-        [one, record((8192, 4096), "filled")], Setting(4, "weights")
+        [one, record((8192, 4096), "filled")], Setting(4, shard="weights")
     )
     assert found.built == max(held + making, held + 32) * MIB
 
 
 def test_a_variable_that_stays_whole_is_drawn_and_scaled():
     one = record((1024, 1024), "drawn")
-    assert building_bytes([one], Setting(4, "none")).built == 3 * 4 * MIB
+    assert building_bytes([one], Setting(4, shard="none")).built == 3 * 4 * MIB
     # Copies of one process share a tensor; parts are parts.
     assert (
-        building_bytes([one], Setting(4, "none", device_type="CPU")).built
+        building_bytes([one], Setting(4, shard="none", device_type="CPU")).built
         == 3 * 4 * MIB
     )
-    parts = building_bytes([one], Setting(4, "weights", device_type="CPU"))
+    parts = building_bytes(
+        [one], Setting(4, shard="weights", device_type="CPU")
+    )
     assert parts.built == (4 + 2) * MIB
 
 
 def test_a_part_is_loaded_beside_the_old_one_and_its_pages_on_the_host():
     rows, columns = record((2048, 1024), "drawn"), record((1023, 1024), "drawn")
-    found = building_bytes([rows, columns], Setting(4, "weights"))
+    found = building_bytes([rows, columns], Setting(4, shard="weights"))
     held = 2 * MIB + 1023 * 1024
     assert found.loaded == held + 2 * MIB
     assert found.host == 1023 * 1024 * 5  # A part, and the pages of all rows.
-    four = Setting(4, "weights", num_workers=4, device_type="CPU")
+    four = Setting(4, shard="weights", num_workers=4, device_type="CPU")
     found = building_bytes([rows, columns], four)
     assert (found.loaded, found.host) == (held + 1023 * 1024 * 5, 0)
 

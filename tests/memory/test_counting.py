@@ -56,12 +56,12 @@ def test_replicas_of_each_process(per_worker, per_machine, replicas, expected):
 def test_what_fits_is_not_divided_further(monkeypatch):
     counted = []
 
-    def settings(step, job, number, shard):
+    def rows(step, job, shard, number):
         counted.append((shard, number))
         fits = number == 4 or shard == "optimizer" and number == 2
         return [{"replicas": number, "fits": fits}]
 
-    monkeypatch.setattr(counting, "settings", settings)
+    monkeypatch.setattr(counting, "_counted", rows)
     shards = ["none", "optimizer", "weights"]
     job = {"shard": shards, "replicas": [1, 2, 4, 8], "until_it_fits": True}
     counting._rows(None, job)

@@ -1,6 +1,7 @@
 """A step that runs out of memory: what was alive, and what would fit."""
 
 import functools
+import re
 
 import keras
 import numpy as np
@@ -69,8 +70,11 @@ def test_nothing_fits(replicas, monkeypatch):
     assert "Nothing fits on 2 of these devices" in said
 
 
-def test_slots_that_do_not_fit_are_offered_a_place():
+def test_slots_that_do_not_fit_are_offered_a_place(monkeypatch):
     """Where devices share the host's memory, that would save nothing."""
+
+    # Weights, gradients and a little more.
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 9 << 18)
 
     def said(shares_memory):
         with pretended_devices(shares_memory), mirrored(1, None).scope():
@@ -79,15 +83,14 @@ def test_slots_that_do_not_fit_are_offered_a_place():
             model.compile("adam", "mse", jit_compile=False)
             rows = tf.TensorSpec([4, 256])
             step = memory_advice.traced(model, (rows, rows), 4)
-            strategy = model.distribute_strategy
-            # Weights, gradients and a little more.
-            return memory_advice._fitting(step, strategy, 9 << 18)
+            return memory_advice._fitting(step, memory_advice.setting_of(model))
 
     assert "Would fit: shard='optimizer', offload='optimizer'" in said(False)
     assert "Nothing fits" in said(True)
 
 
-def test_activations_are_offered_to_be_computed_again():
+def test_activations_are_offered_to_be_computed_again(monkeypatch):
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 18 << 20)
     with mirrored(2, None).scope():
         dense = [layers.Dense(64, activation="gelu") for _ in range(6)]
         model = keras.Sequential([keras.Input((64,)), *dense])
@@ -95,7 +98,7 @@ def test_activations_are_offered_to_be_computed_again():
         rows = tf.TensorSpec([4096, 64])
         step = memory_advice.traced(model, (rows, rows), 4096)
         # Two replicas: of 4 tensors for each `gelu`, 1 MiB each, 2 fit.
-        said = memory_advice._fitting(step, model.distribute_strategy, 18 << 20)
+        said = memory_advice._fitting(step, memory_advice.setting_of(model))
     assert "; or micro_batches=1, recompute='auto' (" in said
 
 
@@ -103,7 +106,7 @@ def test_auto_explains_when_it_gives_up():
     strategy = kerasmgpu.MirroredStrategy(device_names(1), micro_batches="auto")
     said = message(strategy, batch_size=4)
     assert "4 rows on 1 replica" in said
-    assert strategy.micro_batches == "auto"
+    assert strategy.settings.micro_batches == "auto"
 
 
 @pytest.mark.nightly(but=1)
@@ -170,3 +173,28 @@ def test_a_worker_predicts_without_the_others():
         data = tf.data.Dataset.from_tensors((x, np.ones([ROWS, 64], "float32")))
         said = memory_advice.advice(model, Feed(data, batch_size=ROWS))
     assert "4096 rows on 2 replicas, shard='weights', micro_batches=1." in said
+
+
+def test_moments_of_each_replica_need_all_its_rows(monkeypatch):
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
+    said = message(mirrored(2, None, batch_norm="per_replica"))
+    assert "Nothing fits on 2 of these devices" in said
+    assert "micro_batches=2" not in said
+
+
+def test_what_the_run_computes_again_is_predicted_so(monkeypatch):
+    monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 18 << 20)
+    predicted = []
+    for recompute in (None, "elementwise"):
+        with mirrored(2, None, recompute=recompute).scope():
+            dense = [layers.Dense(64, activation="gelu") for _ in range(6)]
+            model = keras.Sequential([keras.Input((64,)), *dense])
+            model.compile("sgd", "mse", jit_compile=False)
+        rows = np.zeros((4096, 64), "float32")
+        data = tf.data.Dataset.from_tensors((rows, rows))
+        said = memory_advice.advice(model, Feed(data, batch_size=4096))
+        found = re.search(r"Predicted: ([\d.]+) MiB on each", said)
+        predicted.append(float(found[1]))
+    assert "2 replicas, micro_batches=1, recompute='elementwise'. Pre" in said
+    # Of each `gelu` its input is kept alone, of 4 tensors of a MiB.
+    assert predicted[1] < 0.7 * predicted[0]

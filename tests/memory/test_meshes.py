@@ -173,16 +173,9 @@ def test_layouts_of_outputs_are_predicted(replicas):
 
 def test_micro_batches_need_rows(replicas):
     made = distribution("batch", device_names(4))
-    job = {
-        "replicas_per_worker": None,
-        "batch_size_per_replica": None,
-        "device_type": "GPU",
-        "micro_batches": [1, 4],
-        "usable": None,
-    }
     step, _ = traced(replicas(2), made)
-    whole, parts = counting.settings(step, job, 4, made)
+    whole, parts = counting.settings(step, Setting(4, Layouts(made)), [1, 4])
     assert parts["activations"] < 0.6 * whole["activations"]
     other = distribution("other", device_names(4))
     with pytest.raises(InputError, match="micro_batches divides the rows"):
-        counting.settings(step, job, 4, other)
+        counting.settings(step, Setting(4, Layouts(other)), [1, 4])

@@ -24,7 +24,7 @@ ALL = [TABLE, KERNEL, BIAS, OTHER, SLOT, TABLE_SLOT, STEPS]
 
 
 def test_every_replica_holds_everything():
-    state = state_bytes(ALL, Setting(8, "none"))
+    state = state_bytes(ALL, Setting(8, shard="none"))
     assert state.weights == 80_016 + 40_000 + 40 + 20_000
     assert state.slots == 40_000 + 80_016
     assert state.other == 8
@@ -32,36 +32,38 @@ def test_every_replica_holds_everything():
 
 
 def test_slots_are_divided():
-    state = state_bytes(ALL, Setting(3, "optimizer"))
+    state = state_bytes(ALL, Setting(3, shard="optimizer"))
     assert state.weights == 140_056
     # 334 of 1,000 and 1,667 of 5,001 rows: the largest part.
     assert state.slots == 334 * 40 + 1667 * 16
 
 
 def test_weights_are_divided():
-    state = state_bytes(ALL, Setting(4, "weights"))
+    state = state_bytes(ALL, Setting(4, shard="weights"))
     assert state.weights == 1251 * 16 + 250 * 40 + 40 + 125 * 40
     assert state.slots == 250 * 40 + 1251 * 16
 
 
 def test_tables_alone_are_divided():
-    state = state_bytes(ALL, Setting(2, "embeddings"))
+    state = state_bytes(ALL, Setting(2, shard="embeddings"))
     assert state.weights == 2501 * 16 + 40_000 + 40 + 20_000
     assert state.slots == 40_000 + 2501 * 16
 
 
 def test_weights_are_divided_in_groups():
     """Kernels by the 2 replicas of a group, tables by all 4."""
-    state = state_bytes(ALL, Setting(4, "weights", groups=2))
+    state = state_bytes(ALL, Setting(4, shard="weights", shard_over=2))
     assert state.weights == 1251 * 16 + 500 * 40 + 40 + 250 * 40
     assert state.slots == 500 * 40 + 1251 * 16
 
 
 def test_small_variables_stay_whole():
-    state = state_bytes([KERNEL], Setting(2, "weights", min_shard_bytes=40_001))
+    state = state_bytes(
+        [KERNEL], Setting(2, shard="weights", min_shard_bytes=40_001)
+    )
     assert state.weights == 40_000
 
 
 def test_unknown_way():
     with pytest.raises(InputError, match="shard must be one of none, opt"):
-        state_bytes(ALL, Setting(2, "rows"))
+        state_bytes(ALL, Setting(2, shard="rows"))

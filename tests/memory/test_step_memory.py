@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.memory import counting, memory_advice
+from kerasmgpu.memory import counting
 from kerasmgpu.memory.state_bytes import Setting, state_bytes
 from kerasmgpu.memory.step_memory import step_peak
 from kerasmgpu.memory.traced_step import trace_step
@@ -67,7 +67,9 @@ def test_workers_are_passed_their_rows_only(replicas):
 
 def test_rows_are_divided_by_micro_batches(replicas):
     step = traced(replicas(2), functools.partial(linear, 5))
-    whole, parts = (step_peak(step, Setting(2, "none", k)) for k in (1, 4))
+    whole, parts = (
+        step_peak(step, Setting(2, micro_batches=k)) for k in (1, 4)
+    )
     assert parts.batch == whole.batch  # The device is passed all its rows.
     # Scalars and updates aren't divided.
     assert parts.activations + parts.workspace < 0.3 * (
@@ -94,7 +96,9 @@ def normalised(make):
 def test_micro_batches_keep_what_looks_at_all_rows(replicas):
     def saved(make):
         step = traced(replicas(2), normalised(make))
-        whole, parts = (step_peak(step, Setting(2, "none", k)) for k in (1, 4))
+        whole, parts = (
+            step_peak(step, Setting(2, micro_batches=k)) for k in (1, 4)
+        )
         return parts.activations / whole.activations
 
     assert saved(keras.layers.LayerNormalization) < 0.3
@@ -104,7 +108,9 @@ def test_micro_batches_keep_what_looks_at_all_rows(replicas):
 def test_micro_batches_divide_a_loop_behind_which_rows_are_counted(replicas):
     # Its loss is divided by the mask's sum; its metric isn't.
     step = traced(replicas(2), masked_tokens, rows=4096)
-    whole, parts = (step_peak(step, Setting(1, "none", k)) for k in (1, 4))
+    whole, parts = (
+        step_peak(step, Setting(1, micro_batches=k)) for k in (1, 4)
+    )
     assert parts.activations < 0.3 * whole.activations
 
 
@@ -124,7 +130,8 @@ def test_what_each_round_reads_of_a_variable_is_in_memory_once(replicas):
 def test_micro_batches_scatter_their_gradients(replicas):
     step = traced(replicas(2), functools.partial(linear, 5, units=128))
     whole, divided = (
-        step_peak(step, Setting(2, s, 2)) for s in ("none", "weights")
+        step_peak(step, Setting(2, shard=s, micro_batches=2))
+        for s in ("none", "weights")
     )
     summed = 5 * 128 * 128 * 4
     assert whole.gradients - divided.gradients >= summed // 2
@@ -140,7 +147,7 @@ def test_summed_gradients_are_divided(replicas):
 
     step = traced(replicas(2), clipped, rows=8)
     whole, divided = (
-        step_peak(step, Setting(4, s)) for s in ("none", "weights")
+        step_peak(step, Setting(4, shard=s)) for s in ("none", "weights")
     )
     assert whole.gradients + whole.workspace > 12 * 256 * 256 * 4
     assert divided.total < 0.8 * whole.total
@@ -230,20 +237,21 @@ def test_slots_on_the_host_are_counted_there(replicas):
     for count in (1, 2):
         state, there = (
             state_bytes(
-                step.variables, Setting(count, "optimizer", offloads=offloads)
+                step.variables,
+                Setting(count, shard="optimizer", offload=offload),
             )
-            for offloads in (False, True)
+            for offload in (None, "optimizer")
         )
         assert state.slots - there.slots == there.host == slots // count
         assert state.host == 0 <= there.slots < 100
         whole, peak = (
-            step_peak(step, Setting(count, "optimizer", offloads=offloads))
-            for offloads in (False, True)
+            step_peak(step, Setting(count, shard="optimizer", offload=offload))
+            for offload in (None, "optimizer")
         )
         assert peak.total <= whole.total
         # With the gradients, and what updates need at once.
         assert slots < peak.host < 2 * slots
-        assert step_peak(step, Setting(count, "optimizer")).host < 1e5
+        assert step_peak(step, Setting(count, shard="optimizer")).host < 1e5
 
 
 def test_offload_is_among_the_settings(replicas):
@@ -254,9 +262,10 @@ def test_offload_is_among_the_settings(replicas):
 
     strategy = replicas(2)
     step = traced(strategy, program, rows=64)
-    job = {**memory_advice.job_of(strategy, None, [1]), "device_type": "GPU"}
     found = [
-        counting.settings(step, {**job, "offload": offload}, 2, shard)[0]
+        counting.settings(step, Setting(2, shard=shard, offload=offload), [1])[
+            0
+        ]
         for offload in (None, "optimizer")
         for shard in ("none", "optimizer")
     ]

@@ -140,7 +140,7 @@ def test_a_planted_fault_is_named(make, plant, sentence):
             "num_replicas": 8,
             "shard": "weights",
             "num_workers": 4,
-            "groups": 4,
+            "shard_over": 2,
             "micro_batches": 2,
         },
     ],

@@ -190,4 +190,4 @@ def test_errors():
     with pytest.raises(InputError, match="one of none, optimizer"):
         offloaded(2, offload="weights")
     strategy = kerasmgpu.MirroredStrategy(["CPU:1"], offload="none")
-    assert strategy.offload is None
+    assert strategy.settings.offload is None

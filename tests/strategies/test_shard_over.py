@@ -1,5 +1,7 @@
 """Variables are divided in groups of replicas, and gradients summed over all."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -149,18 +151,17 @@ def test_bytes_between_groups_are_those_of_parts():
 def test_memory_is_that_of_a_group():
     strategy = mirrored(8, "weights", MIN_SHARD_BYTES, shard_over=4)
     model = dense(strategy)
-    job = memory_advice.job_of(strategy, None, [1])
-    assert job["shard_over"] == 4
+    setting = memory_advice.setting_of(model)
+    assert setting.shard_over == 4 and setting.groups == 2
     x = np.zeros((64, 64), "float32")
     feed = iterators.feed_of(model, (x, x, None), 64)
     step = memory_advice.traced(model, feed.batch_specification, 64)
-    (row,) = counting.settings(
-        step, {**job, "device_type": "GPU"}, 8, "weights"
-    )
+    setting = dataclasses.replace(setting, device_type="GPU")
+    (row,) = counting.settings(step, setting, [1])
     held = kerasmgpu.layout_report(model, (x, x)).held
     assert row["shard_over"] == 4
     assert row["weights"] + row["slots"] == pytest.approx(held, abs=100)
-    peak = step_peak(step, Setting(8, "weights", groups=2))
+    peak = step_peak(step, Setting(8, shard="weights", shard_over=4))
     assert row["gathered"] == peak.gathered
     assert row["gradients"] == peak.gradients > 0
 
@@ -168,7 +169,9 @@ def test_memory_is_that_of_a_group():
 def test_a_mesh_of_groups():
     strategy = kerasmgpu.strategy(mesh=(2, 3), shard="weights")
     assert strategy.num_replicas_in_sync == 6
-    assert strategy.shard_over == 3 and strategy.replicas.mesh.groups == 2
+    assert (
+        strategy.settings.shard_over == 3 and strategy.replicas.mesh.groups == 2
+    )
 
 
 def test_variables_are_read_and_written_as_one():

@@ -10,6 +10,7 @@ micro-batches; and the error of one that one row at a time is too much for, behi
 which the job goes on.
 """
 
+import dataclasses
 import os
 import pathlib
 import sys
@@ -87,7 +88,10 @@ def main(output_dir):
             ("behind", 0),
             ("parts", 0),
         ):
-            strategy.micro_batches = 3 if name == "parts" else "auto"
+            strategy.settings = dataclasses.replace(
+                strategy.settings,
+                micro_batches=3 if name == "parts" else "auto",
+            )
             for place, array in enumerate(trained(strategy, times)):
                 found[f"{name} {place}"] = array
         path = pathlib.Path(output_dir) / f"{number}-worker-{index}.npz"

@@ -36,8 +36,8 @@ def run(strategy, name, files):
         min_shard_bytes=0,
         shard_over="worker" if "grouped" in others else None,
         offload="optimizer" if "offloaded" in others else None,
+        micro_batches=2 if setting.endswith("in 2") else 1,
     )
-    strategy.micro_batches = 2 if setting.endswith("in 2") else 1
     return parity_program.run(lambda: strategy, name, files)
 
 

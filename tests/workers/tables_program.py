@@ -56,6 +56,9 @@ def train(scope, setting):
 
 def run(strategy, setting, files):
     """Losses, weights and predictions under a setting."""
-    strategy = strategy(shard="embeddings", min_shard_bytes=0)
-    strategy.micro_batches = int(setting.split("-")[1])
+    strategy = strategy(
+        shard="embeddings",
+        min_shard_bytes=0,
+        micro_batches=int(setting.split("-")[1]),
+    )
     return train(strategy.scope(), setting)

@@ -1,13 +1,16 @@
 """Flags whose bounds also hold for keywords of `run`."""
 
+import dataclasses
 import functools
 import math
 import os
+import typing
 from typing import Any
 
 from absl import flags
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.strategy_settings import Settings
 
 # The flags belong to the module that calls these functions.
 flags.disclaim_key_flags()
@@ -82,6 +85,22 @@ class Definitions:
         parser = _CountParser(word, least)
         plain = flags.ArgumentSerializer()
         flags.DEFINE(parser, *arguments, serializer=plain, **self._where)
+
+    def settings(self) -> None:
+        """Defines the flags of a strategy's `Settings` that have a help text."""
+        for one in dataclasses.fields(Settings):
+            about, named = one.metadata, (one.name, one.default)
+            if about["help"] is None:
+                continue
+            if "choices" in about:
+                self.choice(*named, about["choices"], about["help"])
+            elif "word" in about:
+                self.integer_or(about["word"], *named, about["help"])
+            elif int in (one.type, *typing.get_args(one.type)):
+                most = about.get("most", _LARGEST)
+                self.integer(*named, about["help"], most=most)
+            else:
+                self.string(*named, about["help"])
 
     def number(
         self,

@@ -20,7 +20,6 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import results_place
 from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
-from kerasmgpu.replica_arithmetic import SHARDS
 from kerasmgpu.stores.places import checked_place, place
 from kerasmgpu.stores.store_path import StorePath
 
@@ -121,43 +120,7 @@ def define_devices(
         "machine without GPUs. They share its cores.",
         most=256,
     )
-    flag.choice(
-        "shard",
-        None,
-        ("none", *SHARDS),
-        "What is divided over the replicas instead of copied to each: the "
-        "optimizer's slots, weights too, or embedding tables. Left out: "
-        "none. The result is the same.",
-    )
-    flag.integer(
-        "shard_over",
-        None,
-        "Consecutive replicas over which --shard divides a variable; each such "
-        "group has all of them. Left out: all replicas.",
-        most=65536,
-    )
-    flag.choice(
-        "offload",
-        None,
-        ("none", "optimizer"),
-        "What is kept in host memory, and updated there: the optimizer's slots "
-        "that --shard divides, also on a single replica. Left out: none.",
-    )
-    flag.string(
-        "recompute",
-        None,
-        "What the backward pass computes again instead of keeping it: "
-        "elementwise; auto: what it takes to fit the device; or a size to fit, "
-        "such as 20GiB. Left out: nothing. Results don't depend on it.",
-    )
-    flag.integer_or(
-        "auto",
-        "micro_batches",
-        1,
-        "Parts in which a replica works through its rows of a batch, one after "
-        "the other, to need less memory; auto: as few as fit. Results don't "
-        "depend on it.",
-    )
+    flag.settings()
     if all_reduce:
         flag.choice(
             "all_reduce",

@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu import _keras
+from kerasmgpu import _keras, strategy_settings
 from kerasmgpu import callbacks as kerasmgpu_callbacks
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
@@ -33,8 +33,8 @@ from kerasmgpu.stores.places import place
 Record = dict[str, Any]
 
 _STRATEGY_FLAGS = (
-    "num_replicas virtual_devices all_reduce num_packs batch_norm "
-    "micro_batches shard shard_over offload recompute".split()
+    *"num_replicas virtual_devices all_reduce num_packs".split(),
+    *strategy_settings.NAMES,
 )
 
 
