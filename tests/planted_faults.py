@@ -187,8 +187,8 @@ FAULTS = {
     "memory_of_kernels": Fault(
         "prove takes all that kernels of GPUs take for device memory",
         "prove/placement.py",
-        "is_on_host = kernel is None or name in kernel.on_host",
-        "is_on_host = kernel is None",
+        "HOST if kernel is None or name in kernel.on_host else device",
+        "HOST if kernel is None else device",
         "tests/prove/test_placement.py",
     ),
     "mixed_reductions": Fault(

@@ -7,9 +7,10 @@ variable that is on a GPU.
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
 
 from kerasmgpu.memory.written_function import Reference, Static, WrittenNode
 from kerasmgpu.memory.written_step import WrittenStep
@@ -36,7 +37,8 @@ _SENT_BY_GPUS = {
 """Types that collectives of GPUs take, with the only ones that do; empty: all.
 Seen on GPUs (TensorFlow 2.18 to 2.21): they refuse int32, which no list says."""
 
-BATCH = "the batch"
+BATCH, CLUSTERS = "the batch", "clusters of XLA"
+"""What tensors are copied for, that are not for one operation."""
 
 _NOT_COPIED = (tf.resource, tf.variant, tf.string)
 Where = list[str]
@@ -55,7 +57,7 @@ class Placement:
             that run on the host for want of a kernel.
         faults: Sentences, why the step can't run.
         copied: Maps names of nodes to bytes that a step copies between the
-            host and the first GPU for them; `BATCH` to those of its rows.
+            host and the first GPU for them; see `BATCH`.
             Tensors whose size isn't known before count nothing.
         num_copies: Number of such copies.
     """
@@ -114,13 +116,20 @@ class _Placing:
             bodies = inside(self._step, called, node)
             if bodies:
                 passed = [where[one] for one in inputs_of_bodies(node)]
+                if bodies[0].is_compiled and not called.is_compiled:
+                    device = called.device_of(node)
+                    needs = [device] * len(node.inputs)
+                    self._copy(called, node, needs, where, seen)
+                    passed = [device] * len(passed)
                 results = [self._place(body, passed) for body in bodies]
                 # A loop's first function is its condition.
                 made = results[-1] if is_loop(node) else results[0]
             else:
                 device, kernel = self._device(called, node, where)
-                self._copy(called, node, device, kernel, where, seen)
-                made = _outputs(node, device, kernel)
+                made = _memories(kernels.output_names, node, device, kernel)
+                if not called.is_compiled:
+                    needs = _memories(kernels.input_names, node, device, kernel)
+                    self._copy(called, node, needs, where, seen)
             where.update(((number, n), one) for n, one in enumerate(made))
         return [where[one] for one in function.returned]
 
@@ -173,29 +182,34 @@ class _Placing:
         self,
         called: Called,
         node: WrittenNode,
-        device: str,
-        kernel: kernels.Kernel | None,
+        needs: Sequence[str],
         where: Mapping[Reference, str],
         seen: set[tuple[Reference, str]],
     ) -> None:
         """Counts what is copied between the host and the first GPU for a node.
 
         Args:
+            needs: For each input, the memory in which it is needed.
             seen: Outputs, and the memory that they have been copied to; those
                 of this node are added.
         """
-        names = kernels.input_names(node.definition)
-        for name, (n, index) in zip(names, node.inputs):
-            wanted = _memory(name, device, kernel)
-            there, one = where[n, index], called.function.nodes[n]
-            is_copy = {there, wanted} == {HOST, self._devices[0]}
-            static = one.outputs[index]
-            if not is_copy or static.dtype in _NOT_COPIED or called.is_compiled:
-                continue
-            if ((n, index), wanted) not in seen:
-                seen.add(((n, index), wanted))
+        for wanted, one in zip(needs, node.inputs):
+            source = called.function.nodes[one[0]]
+            static = source.outputs[one[1]]
+            is_copy = {where[one], wanted} == {HOST, self._devices[0]}
+            if (
+                is_copy
+                and static.dtype not in _NOT_COPIED
+                and (one, wanted) not in seen
+            ):
+                seen.add((one, wanted))
                 self._found.num_copies += called.times
-                what = BATCH if one.type == ARGUMENT else node.name
+                what = (
+                    CLUSTERS
+                    if node.type.endswith("PartitionedCall")
+                    else node.name
+                )
+                what = BATCH if source.type == ARGUMENT else what
                 number = static.num_bytes if static.is_known else 0
                 self._found.copied[what] += number * called.times
 
@@ -203,17 +217,17 @@ class _Placing:
         self._found.faults.append(f"{node.type} {node.name!r} {what}")
 
 
-def _outputs(
-    node: WrittenNode, device: str, kernel: kernels.Kernel | None
+def _memories(
+    names: Callable[[node_def_pb2.NodeDef], list[str]],
+    node: WrittenNode,
+    device: str,
+    kernel: kernels.Kernel | None,
 ) -> Where:
-    names = kernels.output_names(node.definition)
-    return [_memory(name, device, kernel) for name in names]
-
-
-def _memory(name: str, device: str, kernel: kernels.Kernel | None) -> str:
-    """The memory of an input or output of a kernel."""
-    is_on_host = kernel is None or name in kernel.on_host
-    return HOST if is_on_host else device
+    """Returns the memory of each input or output of a node; `names` says which."""
+    return [
+        HOST if kernel is None or name in kernel.on_host else device
+        for name in names(node.definition)
+    ]
 
 
 def _is_refused(node: WrittenNode) -> bool:

@@ -71,15 +71,13 @@ def _kernels(
     placements: Iterable[Any], paths: Collection[str]
 ) -> dict[str, Any]:
     """Joins what is found on all workers; bytes are those of the first one."""
-    from kerasmgpu.flops.step_flops import layer_of
-
     first, *others = placements
     moved = collections.Counter[tuple[str, str]]()
     for (name, kind, types), number in first.moved.items():
-        moved[kind, f"{_layer(name, paths, layer_of)} ({types})"] += number
+        moved[kind, f"{_layer(name, paths)} ({types})"] += number
     copied = collections.Counter[str]()
     for name, number in first.copied.items():
-        copied[_layer(name, paths, layer_of)] += number
+        copied[_layer(name, paths)] += number
     faults = [fault for one in (first, *others) for fault in one.faults]
     return {
         "on_gpus": first.on_gpus,
@@ -95,14 +93,14 @@ def _kernels(
     }
 
 
-def _layer(name: str, paths: Any, layer_of: Any) -> str:
-    """The layer of a written node: its name behind that of the replica."""
-    replica, _, rest = name.partition("/")
-    if replica == "partition" or not rest:
-        return "sizes and rows of the batch"
-    return (
-        str(layer_of(rest, paths)) if replica.startswith("replica_") else name
-    )
+def _layer(name: str, paths: Collection[str]) -> str:
+    """The layer of a written node, whose name begins with where it runs."""
+    from kerasmgpu.flops.step_flops import layer_of
+
+    place, _, rest = name.partition("/")
+    if place == "partition":
+        return "rows and their sizes"
+    return layer_of(rest, paths) if rest else name
 
 
 if __name__ == "__main__":
