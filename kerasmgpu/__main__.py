@@ -69,7 +69,7 @@ COMMANDS = {
     ),
     "prove": (
         "kerasmgpu.prove",
-        "prove without a GPU that several run a model, and rightly",
+        "say without a GPU what several will do with your model",
     ),
     "report": (
         "kerasmgpu.report",

@@ -237,11 +237,19 @@ def _require_same(
         paths = [description["path"] for description in saved]
         own_paths = [variable.path for variable in variables]
         first = (paths[len(own_paths) :] or own_paths[len(paths) :])[0]
+        # Weights are compared first: they are the same.
+        is_of_optimizer = kind == "optimizer"
+        what = (
+            "compiled with another optimizer"
+            if is_of_optimizer
+            else "of another model"
+        )
+        instead = ", or compile with that optimizer" if is_of_optimizer else ""
         raise InputError(
-            f"The checkpoint is of another model: it has {len(saved)} {kind} "
+            f"The checkpoint is {what}: it has {len(saved)} {kind} "
             f"variables, this model has {len(variables)}; the first one that "
             f"only one of them has is {first}. Choose another directory for "
-            "this model"
+            f"this model{instead}"
         )
 
 

@@ -152,6 +152,7 @@ _ALIASES = {
     "V100-16GB": "V100-SXM2-16GB",
     "V100-32GB": "V100-SXM2-32GB",
     "H100-80GB": "H100-SXM",
+    "H100": "H100-SXM",
 }
 """Names without the form factor, which memory does not depend on."""
 

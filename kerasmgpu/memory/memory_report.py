@@ -29,7 +29,7 @@ def print_memory(report: dict[str, Any]) -> None:
     console = reports.console()
     table = reports.table(
         f"{report['model']}, {report['parameters']:,} parameters, global "
-        f"batch {report['global_batch_size']:,}: memory of a replica"
+        f"batch {report['global_batch_size']:,}: memory of a replica at a step's peak"
     )
     table.add_column("replicas", is_right=True)
     has_mesh = any(row["mesh"] for row in report["rows"])

@@ -1,6 +1,6 @@
 """Proves without a GPU that a model trains on several, and rightly.
 
-    python -m kerasmgpu.prove my_module:build --replicas=8 --device=H100-SXM
+    python -m kerasmgpu.prove my_module:build --replicas=8 --gpu=H100-SXM
 
 writes the very step that GPUs would get, and checks on it what can be known
 before it runs. The files, from the inside out:

@@ -1,6 +1,6 @@
 """Proves without a GPU that a model trains on several, and rightly.
 
-    python -m kerasmgpu.prove my_module:build --replicas=8 --device=H100-SXM
+    python -m kerasmgpu.prove my_module:build --replicas=8 --gpu=H100-SXM
 
 `build` is a function that returns a compiled Keras model; its data are given as
 for `kerasmgpu verify`. Each line says what it proves, and the last ones what
@@ -15,12 +15,21 @@ from absl import flags
 from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import flag_parsing, reports
 from kerasmgpu.commands.command_line import start
+from kerasmgpu.hardware.data_sheets import DEVICES
 from kerasmgpu.prove import prove
+from kerasmgpu.strategy_settings import SHARDS
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of this command."""
-    flag_parsing.define_arguments(prove, flag_values)
+    names = ", ".join(DEVICES)
+    flag_parsing.define_arguments(
+        prove,
+        flag_values,
+        gpu=f"The GPU, whose memory the step is to fit: 24GiB, or one of {names}.",
+        shard=f"What is divided by the replicas, of {', '.join(SHARDS)}.",
+        shard_over="Replicas over which a variable is divided; all by default.",
+    )
     flag_parsing.define_output(flag_values)
 
 

@@ -8,9 +8,9 @@ variable that is on a GPU.
 import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import node_def_pb2
 
 from kerasmgpu.memory.written_function import Reference, Static, WrittenNode
 from kerasmgpu.memory.written_step import WrittenStep
@@ -218,7 +218,7 @@ class _Placing:
 
 
 def _memories(
-    names: Callable[[node_def_pb2.NodeDef], list[str]],
+    names: Callable[[Any], list[str]],
     node: WrittenNode,
     device: str,
     kernel: kernels.Kernel | None,

@@ -24,7 +24,7 @@ def prove(
     data: Callable[[], Any] | str | None = None,
     replicas: int = 8,
     *,
-    device: str | None = None,
+    gpu: str | None = None,
     num_workers: int = 1,
     global_batch_size: int | None = None,
     shard: str | None = None,
@@ -43,7 +43,7 @@ def prove(
     The step is written as GPUs would get it. On it are checked: whether each
     operation has a kernel of GPUs for its types; whether no collective waits for
     ever, on any worker; and, by training that program on logical CPUs, whether
-    it equals one device. With `device` the memory of the step is predicted.
+    it equals one device. With `gpu` the memory of the step is predicted.
 
     Args:
         build: Function without arguments that returns a compiled
@@ -54,7 +54,7 @@ def prove(
             as for `kerasmgpu.verify`. Default: the data that `build` returns,
             or the function `data` of its module.
         replicas: Integer, GPUs of all workers. Defaults to 8.
-        device: String, the GPU, a key of `hardware.data_sheets.DEVICES` such as
+        gpu: String, the GPU, a key of `hardware.data_sheets.DEVICES` such as
             `"H100-SXM"`, or its memory, such as `"24GiB"`. Default: memory is
             not predicted.
         num_workers: Integer, processes of the job, each with as many GPUs.
@@ -72,8 +72,8 @@ def prove(
         micro_batches: Integer, parts in which a replica works through its
             rows. Defaults to 1.
         recompute: String, what the backward pass computes again:
-            `"elementwise"`, `"auto"`, with `device`, or a size that the step is
-            to fit, such as `"20GiB"`. Default: nothing.
+            `"elementwise"`, a size that the step is to fit, such as `"20GiB"`,
+            or `"auto"`, which is the memory of `gpu`. Default: nothing.
         numbers: Boolean, whether to train on logical CPUs. Defaults to `True`.
         steps: Integer, steps to train. Defaults to 3.
         timeout_seconds: Number, time-out of each process in seconds. Defaults
@@ -92,7 +92,7 @@ def prove(
     Example:
 
     ```python
-    report = kerasmgpu.prove("my_module:build", replicas=8, device="H100-SXM")
+    report = kerasmgpu.prove("my_module:build", replicas=8, gpu="H100-SXM")
     print(report["is_proved"])
     ```
     """
@@ -100,7 +100,7 @@ def prove(
     checked_integer(num_workers, "num_workers", 1)
     if replicas % num_workers:
         raise InputError(
-            "all workers have equally many of the replicas. Received: "
+            "replicas must be a multiple of num_workers. Received: "
             f"replicas={replicas}, num_workers={num_workers}"
         )
     groups_of(replicas, shard_over)
@@ -112,22 +112,20 @@ def prove(
         micro_batches=checked_integer(micro_batches, "micro_batches", 1),
         recompute=recompute,
     )
-    if recompute == "auto" and device is None:
+    if recompute == "auto" and gpu is None:
         raise InputError(
-            "recompute='auto' makes a step fit a device. Received: device=None; "
+            "recompute='auto' makes a step fit a GPU. Received: gpu=None; "
             "give both, or the size, as recompute='20GiB'"
         )
-    settings = {
-        name: getattr(asked, name)
-        for name in (
-            *("shard_over", "offload", "min_shard_bytes", "micro_batches"),
-            "recompute",
-        )
-    }
+    others = (
+        *("shard_over", "offload", "min_shard_bytes", "micro_batches"),
+        "recompute",
+    )
+    settings = {name: getattr(asked, name) for name in others}
     shard = shard or "none"
     checked_integer(steps, "steps", 1)
     checked_number(timeout_seconds, "timeout_seconds")
-    memory = None if device is None else _memory_of(device)
+    memory = None if gpu is None else _memory_of(gpu)
     report = tracing_process.run(
         "kerasmgpu.prove.proving",
         "prove",
@@ -148,7 +146,7 @@ def prove(
     )
     settings = {"shard": shard, **settings}
     report.update(
-        device=device,
+        gpu=gpu,
         usable=None if memory is None else device_memory.usable(memory),
         replicas=replicas,
         settings=settings,
@@ -175,14 +173,14 @@ def prove(
     return report
 
 
-def _memory_of(device: str) -> int:
+def _memory_of(gpu: str) -> int:
     """Bytes of a GPU by its name, or of a size."""
-    if data_sheets.named(device) is None and not device[:1].isdigit():
+    if data_sheets.named(gpu) is None and not gpu[:1].isdigit():
         raise InputError(
-            f"device is one of {', '.join(data_sheets.DEVICES)}, or a memory such "
-            f"as 24GiB. Received: device={device!r}"
+            f"gpu is one of {', '.join(data_sheets.DEVICES)}, or a memory such as "
+            f"24GiB. Received: gpu={gpu!r}"
         )
-    return device_memory.parse(device)
+    return device_memory.parse(gpu)
 
 
 def _numbers(

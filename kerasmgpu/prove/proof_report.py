@@ -60,7 +60,7 @@ def print_proof(report: dict[str, Any]) -> None:
 
 def _setting(report: dict[str, Any]) -> str:
     """What the step runs on, and how."""
-    device = report["device"] or "GPU"
+    device = report["gpu"] or "GPU"
     text = f"{report['replicas']} × {device}"
     if report["workers"] > 1:
         text += f" of {report['workers']} workers"
@@ -88,7 +88,7 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             "kernels",
             "FAULT" if kernels["faults"] else "proved",
             f"{kernels['on_gpus']:,} operations on GPUs have a kernel for their "
-            f"types, {len(kernels['moved'])} run on the host for want of one",
+            f"types; {len(kernels['moved']) or 'none'} must run on the host",
         )
         yield (
             "copies",
@@ -100,8 +100,8 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield (
         "order",
         "FAULT" if order["faults"] else "proved",
-        f"{order['collectives']:,} collectives: on each device at most {chain:,}, "
-        "one after the other, in an order on which all agree"
+        f"{order['collectives']:,} collectives, at most {chain:,} of them on one "
+        "device, run one after the other, in an order on which all devices agree"
         if order["collectives"]
         else "there is no collective",
     )
@@ -135,8 +135,8 @@ def _numbers(result: dict[str, Any]) -> str:
 def _memory(report: dict[str, Any]) -> str:
     row = report["memory"]
     return (
-        f"{size(row['total'])} of a replica in a step, of {size(report['usable'])} "
-        f"that {report['device']} leaves"
+        f"{size(row['total'])} of a replica in a step, of the "
+        f"{size(report['usable'])} of {report['gpu']} that a program can have"
     )
 
 
@@ -165,8 +165,10 @@ def _verdict(report: dict[str, Any]) -> str:
     found = faults(report)
     if found:
         return f"NOT PROVED: {len(found)} fault{'s' if len(found) > 1 else ''}."
-    return (
-        "Nothing speaks against this step on GPUs."
-        if report["kernels"] is None or report["numbers"] is None
-        else "PROVED as far as the lines above say."
-    )
+    claims = ("kernels", "numbers")
+    left = [claim for claim in claims if report[claim] is None]
+    if left:
+        return (
+            f"No fault found; {' and '.join(left)} were not checked: see above."
+        )
+    return "PROVED as far as the lines above say."
