@@ -79,8 +79,8 @@ def verdict(
     if last is None:
         most = predictions[-1]
         return (
-            f"More replicas help up to {most.replicas}, the most predicted "
-            f"({most.speed_up:.1f} times as fast as one). {half}"
+            f"{half} More replicas still help up to {most.replicas}, the most "
+            f"predicted ({most.speed_up:.1f} times as fast as one)."
         )
     counts = [prediction.replicas for prediction in predictions]
     position = counts.index(last)
