@@ -241,7 +241,7 @@ def _conditions(lowered: Lowered) -> list[str]:
     faults = []
     for program in lowered.programs():
         for region in program.regions:
-            if not any(_communicates(body) for body in region.bodies):
+            if not any(_communicates(body, program) for body in region.bodies):
                 continue
             condition = _condition(region)
             if region.runs is not Runs.TOGETHER or any(
@@ -254,8 +254,9 @@ def _conditions(lowered: Lowered) -> list[str]:
     return faults
 
 
-def _communicates(program: Lowered) -> bool:
-    return next(program.communication(), None) is not None
+def _communicates(body: Lowered, program: Lowered) -> bool:
+    """Whether a body has collectives: not if it is a function of one replica."""
+    return body.mesh is program.mesh and any(body.communication())
 
 
 def _condition(region: Region) -> Value:

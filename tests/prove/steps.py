@@ -104,6 +104,15 @@ def branch():
     )
 
 
+def stateful():
+    """Loops that one replica runs for all: they communicate before and behind."""
+    model = keras.Sequential([keras.Input(batch_shape=(24, 5, 3))])
+    model.add(layers.LSTM(4, return_sequences=True, stateful=True))
+    model.add(layers.GRU(4, stateful=True))
+    model.add(layers.Dense(1))
+    return _fitted(model)
+
+
 class Label(layers.Layer):
     """Makes a text, for which GPUs have no kernel."""
 

@@ -156,6 +156,14 @@ def test_a_step_has_none(make, settings):
     assert found.longest >= 4
 
 
+def test_loops_of_one_replica_have_none():
+    settings = {"shard": "weights", "num_workers": 2}
+    found = check_order(
+        [steps.written(steps.stateful, n, **settings) for n in range(2)]
+    )
+    assert not found.faults
+
+
 def test_a_fault_of_the_second_worker_is_named():
     first = steps.written(steps.normalised, 0, num_workers=2)
     second = steps.written(
