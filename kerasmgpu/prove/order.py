@@ -56,7 +56,7 @@ class Link:
         node: The name of its node.
         does: What it does: operation, type, shape and what it merges by; empty
             for a loop or branch.
-        size: Number of members of a collective.
+        size: Number of members of a collective; 0 for a loop or branch.
     """
 
     path: Path
@@ -122,7 +122,6 @@ class _Chains:
     ) -> None:
         self._found, self._step = found, step
         self._worker, self._called = worker, called
-        self._computed: dict[tuple[int, str], list[str]] = {}
 
     def add(self) -> None:
         function, links = self._called.function, self._links()
@@ -197,29 +196,31 @@ class _Chains:
         return links
 
     def _collective(self, node: WrittenNode) -> Link:
-        size, group, instance = (self._constant(n) for n, _ in node.inputs[1:4])
+        size, group, instance = (self._key(n) for n, _ in node.inputs[1:4])
         attributes, made = node.definition.attr, node.outputs[0]
         merge = b""
         if "merge_op" in attributes:
             merge = attributes["merge_op"].s
         does = f"{node.type} {merge.decode()} {made.dtype.name} {made.shape}"
-        if isinstance(instance, str):
-            # A key that steps compute from sizes: members' are told by order.
-            key_of = int(group), self._called.device_of(node)
-            known = self._computed.setdefault(key_of, [])
-            if instance not in known:
-                known.append(instance)
-            instance = (
-                f"computed {known.index(instance)} of {self._called.path}"
-            )
         key = group, instance
         return Link(self._called.path, key, node.name, does, int(size))
 
-    def _constant(self, number: int) -> int | str:
-        """Returns a constant's value; the name of what the step computes."""
+    def _key(self, number: int) -> int | str:
+        """Returns a key, or text for one that a step computes from sizes.
+
+        Such a key is a constant of the collective's own plus a multiple of
+        `lengths._MOST_COLLECTIVES`. Anything else is a key that no other has.
+        """
+        nodes = self._called.function.nodes
+        if nodes[number].type == "Const":
+            return self._constant(number)
+        own = [n for n, _ in nodes[number].inputs if nodes[n].type == "Const"]
+        if nodes[number].type == "AddV2" and len(own) == 1:
+            return f"from {self._constant(own[0])}"
+        return nodes[number].name
+
+    def _constant(self, number: int) -> int:
         node = self._called.function.nodes[number]
-        if node.type != "Const":
-            return node.name
         return int(tf.make_ndarray(node.definition.attr["value"].tensor))
 
 

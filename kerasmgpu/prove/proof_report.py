@@ -96,15 +96,7 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             f"{kernels['copies']:,} per step between the host and a GPU, of "
             f"{size(kernels['copied_bytes'])} as far as sizes are known",
         )
-    chain = order["longest_chain"]
-    yield (
-        "order",
-        "FAULT" if order["faults"] else "proved",
-        f"{order['collectives']:,} collectives, at most {chain:,} of them on one "
-        "device, run one after the other, in an order on which all devices agree"
-        if order["collectives"]
-        else "there is no collective",
-    )
+    yield "order", "FAULT" if order["faults"] else "proved", _order(order)
     if report["numbers"] is None:
         yield "numbers", "left out", report["why_no_numbers"]
     else:
@@ -117,6 +109,18 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     if report["memory"] is not None:
         fits = report["memory"]["fits"]
         yield "memory", "predicted" if fits else "FAULT", _memory(report)
+
+
+def _order(order: dict[str, Any]) -> str:
+    """What the chains of collectives have shown."""
+    if not order["collectives"]:
+        return "there is no collective"
+    plural = "s" if order["collectives"] > 1 else ""
+    return (
+        f"{order['collectives']:,} collective{plural}, at most "
+        f"{order['longest_chain']:,} on one device, run one after the other, in an "
+        "order on which all devices agree"
+    )
 
 
 def _numbers(result: dict[str, Any]) -> str:

@@ -113,6 +113,17 @@ def stateful():
     return _fitted(model)
 
 
+def table():
+    """Rows of a divided table, which workers send each other: keys by sizes."""
+    model = keras.Sequential([keras.Input((5,), dtype="int32")])
+    model.add(layers.Embedding(40, 4))
+    model.add(layers.GlobalAveragePooling1D())
+    model.add(layers.Dense(1))
+    model.compile("sgd", "mse")
+    x = _RANDOM.integers(0, 40, size=(24, 5))
+    return model, (x, x[:, :1].astype("float32"))
+
+
 class Label(layers.Layer):
     """Makes a text, for which GPUs have no kernel."""
 

@@ -179,6 +179,27 @@ def test_a_fault_of_the_second_worker_is_named():
     )
 
 
+def test_keys_that_are_computed_are_told_apart():
+    """Two exchanges of a table's rows take each other's place on a device."""
+    settings = {"shard": "weights", "num_workers": 2}
+
+    def plant(library):
+        named = {node.name: node for node in library[-1].node_def}
+        computed = [
+            node
+            for node in collectives(library, "GPU:0")
+            if named[node.input[3].split(":")[0]].op != "Const"
+        ]
+        swap_keys(*computed[:2])
+
+    first = steps.written(steps.table, 0, **settings)
+    assert not check_order(
+        [first, steps.written(steps.table, 1, **settings)]
+    ).faults
+    second = steps.written(steps.table, 1, change=plant, **settings)
+    assert check_order([first, second]).faults
+
+
 def test_a_worker_that_is_missing_is_told():
     step = steps.written(steps.normalised, num_workers=2)
     faults = check_order([step]).faults
