@@ -150,7 +150,7 @@ class Settings:
             value = getattr(self, one.name)
             if value is not None or one.default is not None:
                 value = one.metadata["check"](value, one.name)
-                vars(self)[one.name] = value  # It is frozen for `setattr`.
+                object.__setattr__(self, one.name, value)
         if self.batch_norm == "per_replica" and self.micro_batches != 1:
             raise InputError(
                 "batch_norm='per_replica' needs all rows of a replica at once. "

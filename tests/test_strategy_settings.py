@@ -65,6 +65,16 @@ def test_a_strategy_holds_all_and_run_json_has_all():
     assert {name: facts[name] for name in NAMES} == GIVEN
 
 
+def test_former_attributes_stay_with_a_warning(caplog):
+    given = {"shard": "weights", "micro_batches": 3}
+    strategy = kerasmgpu.MirroredStrategy(device_names(2), **given)
+    assert (strategy.shard, strategy.micro_batches) == ("weights", 3)
+    assert strategy.batch_norm == "global"
+    assert "use strategy.settings." in caplog.text
+    with pytest.raises(AttributeError, match="no attribute 'shards'"):
+        _ = strategy.shards
+
+
 def test_memory_that_is_predicted_in_a_run_knows_all():
     with kerasmgpu.strategy(devices=device_names(4), **GIVEN).scope():
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

@@ -44,7 +44,7 @@ from kerasmgpu.strategies.found_layout import FoundLayout
 from kerasmgpu.strategies.layouts import Layouts
 from kerasmgpu.strategies.recomputation import choices, recomputation_of
 from kerasmgpu.strategies.sharding import Sharding
-from kerasmgpu.strategy_settings import Settings
+from kerasmgpu.strategy_settings import NAMES, Settings
 
 if TYPE_CHECKING:
 
@@ -599,6 +599,27 @@ class ExactSteps(_Strategy):
 
 _SECONDS_OF_REST = 1.0
 """Time in which TensorFlow's threads leave collectives that were aborted."""
+
+
+def _former(name: str) -> property:
+    """Returns the former attribute of a setting, which warns once; until 0.4."""
+
+    def get(self: ExactSteps) -> Any:
+        logging.log_first_n(
+            logging.WARNING,
+            "kerasmgpu: attributes such as strategy.%s go in 0.4; use "
+            "strategy.settings.%s.",
+            1,
+            name,
+            name,
+        )
+        return getattr(self.settings, name)
+
+    return property(get)
+
+
+for _name in NAMES:
+    setattr(ExactSteps, _name, _former(_name))
 
 
 class _Together:
