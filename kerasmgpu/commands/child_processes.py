@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import IO, Any, Protocol, TypeAlias
 
 import kerasmgpu
 from kerasmgpu import atomic_files
@@ -53,6 +53,7 @@ def run_job(
     timeout_seconds: float,
     environment: dict[str, str] | None = None,
     watch: Callable[[], None] = lambda: None,
+    start: "Start | None" = None,
 ) -> dict[str, Any]:
     """Runs a module's `main(job)` in a child process.
 
@@ -68,6 +69,7 @@ def run_job(
         environment: Dictionary of variables to set in it. Default: none.
         watch: Function to call several times a second while it runs; an
             exception kills it. Default: none.
+        start: Function that starts it. Default: `start_new`.
 
     Returns:
         Dictionary, the result of `main`; `result.json` in the folder.
@@ -78,9 +80,8 @@ def run_job(
     """
     (folder / _JOB).write_text(json.dumps(job), encoding="utf-8")
     log = folder / "log.txt"
-    status = _exit_status(
-        module, folder, log, timeout_seconds, environment, watch
-    )
+    child = (start or start_new)(module, folder, log, environment or {})
+    status = _exit_status(child, timeout_seconds, watch)
     error = folder / _ERROR
     if error.exists():
         raise InputError(error.read_text("utf-8"))
@@ -126,48 +127,84 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _exit_status(
+class Child(Protocol):
+    """Interface of a process that runs a job, as of a `subprocess.Popen`.
+
+    Attributes:
+        pid: Integer, its number, which is that of its process group.
+        stdin: Its standard input, if this process is to close it.
+    """
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdin(self) -> IO[Any] | None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: If it runs longer than the time-out.
+        """
+
+
+Start: TypeAlias = Callable[
+    [str, pathlib.Path, pathlib.Path, dict[str, str]], Child
+]
+"""Starts a job; called with the module, the folder, the file for its output and
+the variables of its environment."""
+
+
+def start_new(
     module: str,
     folder: pathlib.Path,
     log: pathlib.Path,
-    timeout_seconds: float,
-    environment: dict[str, str] | None,
-    watch: Callable[[], None],
-) -> int | None:
-    """Runs the module on a folder; returns its status, `None` on time-out."""
-    library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
-    inherited = os.environ.get("PYTHONPATH")
+    environment: dict[str, str],
+) -> Child:
+    """Starts a job as a new process; see `Start`."""
     with open(log, "w", encoding="utf-8") as file:
         # In a new session, so that its whole process group can be killed.
-        process = subprocess.Popen(
+        return subprocess.Popen(
             search_path.python(module, str(folder)),
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(
-                    filter(None, (library, inherited))
-                ),
-                CHILD: "1",
-                SEPARATE_VARIABLE: "1",
-                **(environment or {}),
-            },
+            env=environment_of_child(environment),
             stdin=subprocess.PIPE,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        deadline = time.monotonic() + timeout_seconds
-        try:
-            while time.monotonic() < deadline:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(_SECONDS_TO_WATCH)
-                watch()
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if process.stdin is not None:
-                process.stdin.close()
-            process.wait()
+
+
+def environment_of_child(more: dict[str, str]) -> dict[str, str]:
+    """Returns the environment of a process that imports what this one does."""
+    library = str(pathlib.Path(kerasmgpu.__file__).resolve().parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (library, inherited))),
+        CHILD: "1",
+        SEPARATE_VARIABLE: "1",
+        **more,
+    }
+
+
+def _exit_status(
+    child: Child, timeout_seconds: float, watch: Callable[[], None]
+) -> int | None:
+    """Waits for a job; returns its status, `None` on time-out."""
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(_SECONDS_TO_WATCH)
+            watch()
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        if child.stdin is not None:
+            child.stdin.close()
+        child.wait()
 
 
 def run_logged(

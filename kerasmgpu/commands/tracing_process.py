@@ -33,6 +33,7 @@ def run(
     global_batch_size: int | None,
     timeout_seconds: float,
     show: bool,
+    start: child_processes.Start | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Runs a module's `main(job)` in a child process without GPUs.
@@ -44,6 +45,7 @@ def run(
             `kerasmgpu.memory.memory`.
         show: Whether to say what is traced, and what the child `tell`s, on
             standard error.
+        start: Function that starts the child; see `child_processes.run_job`.
         **settings: More entries of the job.
 
     Returns:
@@ -82,5 +84,7 @@ def run(
             seconds,
             {"CUDA_VISIBLE_DEVICES": "-1"},
             print_progress,
+            start,
         )
+        print_progress()  # What it has told last.
     return {**made, "build": job["build"]}

@@ -5,7 +5,7 @@ It is a child process, so that no parent imports TensorFlow.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kerasmgpu.commands import child_processes, tracing_process, user_errors
@@ -115,6 +115,7 @@ def settings(
     numbers: Sequence[int] | None,
     until_it_fits: bool = False,
     tell: Callable[[str], None] = lambda line: None,
+    temporary: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
     """Returns the report's rows of a setting, one for each of some micro-batches.
 
@@ -125,6 +126,7 @@ def settings(
             `"whole_total"` of one micro-batch.
         until_it_fits: Whether to try fewer of them; see `_fewest_that_fit`.
         tell: Function that is called with lines on the progress.
+        temporary: See `step_memory.step_peak`; of the one number that is given.
     """
     from kerasmgpu.strategies.layouts import check_micro_batches
 
@@ -136,7 +138,7 @@ def settings(
         if layouts is not None:
             check_micro_batches(layouts, micro_batches)
         in_parts = dataclasses.replace(setting, micro_batches=micro_batches)
-        return _row(step, in_parts, tell)
+        return _row(step, in_parts, tell, temporary)
 
     if numbers is not None:
         return [row(number) for number in numbers]
@@ -186,7 +188,10 @@ def _fewest_that_fit(
 
 
 def _row(
-    step: Any, setting: Setting, tell: Callable[[str], None]
+    step: Any,
+    setting: Setting,
+    tell: Callable[[str], None],
+    temporary: Mapping[str, int] | None,
 ) -> dict[str, Any]:
     """Returns the report's row of one setting; see `settings`."""
     from kerasmgpu.memory.building import building_bytes
@@ -200,7 +205,7 @@ def _row(
         f"micro_batches={setting.micro_batches} …",
     )
     state = state_bytes(step.variables, setting)
-    peak = step_peak(step, setting)
+    peak = step_peak(step, setting, temporary)
     # Replicas on CPUs have one memory, that of their worker.
     slots = state.slots + (state.host if setting.shares_memory else 0)
     copies = setting.copies

@@ -5,7 +5,10 @@ Taken from the sources of TensorFlow 2.21.
 
 from collections.abc import Sequence
 
-from kerasmgpu.memory.written_function import Static, WrittenNode
+from kerasmgpu.memory.inferred_shapes import Static
+from kerasmgpu.memory.written_function import (
+    WrittenNode,
+)
 from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.strategies.recomputation import VIEWS
 

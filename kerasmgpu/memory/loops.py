@@ -6,9 +6,9 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from kerasmgpu.memory.inferred_shapes import Static
 from kerasmgpu.memory.ledger import Buffer, Ledger, VariableBuffer, release
 from kerasmgpu.memory.written_function import (
-    Static,
     WrittenFunction,
     WrittenNode,
 )

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -67,12 +68,22 @@ class StepPeak:
         )
 
 
-def step_peak(step: TracedStep, setting: Setting) -> StepPeak:
+def step_peak(
+    step: TracedStep,
+    setting: Setting,
+    temporary: Mapping[str, int] | None = None,
+) -> StepPeak:
     """Predicts the peak of a step by walking through the program that runs.
 
     Returns that of the first worker's device that needs most.
+
+    Args:
+        temporary: Dictionary, what XLA's clusters allocate besides their results,
+            in bytes, by the nodes that call them. Default: these are unknown, and
+            the operations in clusters are walked through.
     """
-    written = WrittenStep(step, setting)
+    written = WrittenStep(step, setting, with_clusters=bool(temporary))
+    written.temporary = temporary or {}
     ledgers: dict[str, Ledger] = collections.defaultdict(Ledger)
     given: list[Buffer] = []
     for what, static in written.arguments:

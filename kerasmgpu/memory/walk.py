@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from kerasmgpu.memory import kernels, loops
 from kerasmgpu.memory.executor_order import in_order
+from kerasmgpu.memory.inferred_shapes import Static
 from kerasmgpu.memory.ledger import (
     Buffer,
     Ledger,
@@ -21,7 +22,6 @@ from kerasmgpu.memory.ledger import (
 )
 from kerasmgpu.memory.written_function import (
     Reference,
-    Static,
     WrittenFunction,
     WrittenNode,
 )
@@ -146,7 +146,7 @@ class Walk:
         ]
         self._inputs[number] = inputs
         bodies = self.step.bodies(node)
-        if bodies:
+        if bodies and node.name not in self.step.temporary:
             self._inputs[number] = []
             made = loops.region(self, node, bodies, inputs)
             for index, buffer in enumerate(made):

@@ -1,19 +1,19 @@
 """Writes a step for any number of replicas, which needn't exist."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.memory import kernels
+from kerasmgpu.memory.inferred_shapes import Static
 from kerasmgpu.memory.state_bytes import Setting, VariableRecord
 from kerasmgpu.memory.traced_step import TracedStep
 from kerasmgpu.memory.value_sizes import ValueSizes
 from kerasmgpu.memory.written_function import (
     Reference,
-    Static,
     WrittenFunction,
     WrittenNode,
 )
@@ -65,6 +65,9 @@ class WrittenStep:
             `ImaginedHandle` of a captured tensor, the number of the replica
             that gets a part of the batch, or `HOST` for a whole batch; and the
             argument's `Static`.
+        temporary: Mapping from nodes that call functions to the bytes that these
+            allocate besides their results, where those are known.
+        library: Dictionary from names to the `FunctionDef`s that it calls.
         assumed: Names of sizes and loops that are unknown before the step
             runs; `ASSUMED_SIZE` was taken for each.
     """
@@ -76,6 +79,7 @@ class WrittenStep:
         worker: int = 0,
         with_clusters: bool = False,
     ) -> None:
+        self.temporary: Mapping[str, int] = {}
         self._traced = step
         self._setting = setting
         rows = setting.rows or step.rows
@@ -121,7 +125,7 @@ class WrittenStep:
         self._sizes = ValueSizes(self._program.cost, replicas.mesh)
         emitted = self._program.emitted()
         build = self._build = emitted.build
-        self._library = {one.signature.name: one for one in build.library}
+        self.library = {one.signature.name: one for one in build.library}
         self._values = build.values()
         self._functions: dict[Any, WrittenFunction] = {}
         self._rounds = dict(_loops(trace.graph, self._sizes, {}))
@@ -197,7 +201,7 @@ class WrittenStep:
         """Returns the function `name` for arguments like `given`; cached."""
         key = name, tuple(given)
         if key not in self._functions:
-            self._functions[key] = self._function(self._library[name], key[1])
+            self._functions[key] = self._function(self.library[name], key[1])
         return self._functions[key]
 
     def _function(
@@ -205,7 +209,7 @@ class WrittenStep:
         definition: Any,
         given: tuple[Static, ...],
     ) -> WrittenFunction:
-        function = WrittenFunction(definition, given, self._shape)
+        function = WrittenFunction(definition, given, self._shape, self.library)
         function.kept = kernels.kept(function.nodes)
         if self.jit_compile:
             function.fused = kernels.fused(function.nodes)
@@ -225,7 +229,20 @@ class WrittenStep:
         ]
         if "branches" in attributes:
             names += [one.name for one in attributes["branches"].list.func]
-        return [name for name in names if name in self._library]
+        return [name for name in names if name in self.library]
+
+    def origins(self) -> dict[tuple[str, str], str]:
+        """Returns the names that nodes of XLA's clusters had in the step.
+
+        Keys are pairs: the name of the node that calls a cluster, and that of the
+        node.
+        """
+        return {
+            (cluster.call, name): origin
+            for program in self.lowered.programs()
+            for cluster in program.clusters
+            for name, origin in cluster.origins.items()
+        }
 
     def rounds_of(self, loop: WrittenNode) -> int:
         """Returns a loop's rounds; `ASSUMED_SIZE` if they are unknown."""
@@ -285,8 +302,11 @@ class WrittenStep:
     def scratch(self, function: WrittenFunction, node: WrittenNode) -> int:
         """Returns the bytes that a kernel allocates besides its outputs.
 
-        Only ring all-reduces are known to; 0 for all others.
+        Only ring all-reduces, and functions in `temporary`, are known to; 0 for
+        all others.
         """
+        if node.name in self.temporary:
+            return self.temporary[node.name]
         if node.type != "CollectiveReduceV2":
             return 0
         if node.definition.attr["communication_hint"].s != b"ring":

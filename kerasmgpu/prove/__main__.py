@@ -26,7 +26,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flag_parsing.define_arguments(
         prove,
         flag_values,
-        gpu=f"The GPU, whose memory the step is to fit: 24GiB, or one of {names}.",
+        gpu=f"The GPU, whose memory the step is to fit, and for which XLA compiles: "
+        f"24GiB, a file *.txtpb, or one of {names}.",
         shard=f"What is divided by the replicas, of {', '.join(SHARDS)}.",
         shard_over="Replicas over which a variable is divided; all by default.",
     )

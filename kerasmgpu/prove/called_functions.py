@@ -1,10 +1,11 @@
 """Finds the functions that a written step runs, and where it runs them."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from kerasmgpu.flops.step_flops import layer_of
+from kerasmgpu.memory.inferred_shapes import Static, is_cluster
 from kerasmgpu.memory.written_function import (
-    Static,
     WrittenFunction,
     WrittenNode,
 )
@@ -48,6 +49,18 @@ def device_in(name: str) -> str:
     return f"{kind}:{number}" if kind == "GPU" else HOST
 
 
+def layer_named(name: str, paths: Collection[str]) -> str:
+    """Returns the layer of a written node, whose name begins with where it runs.
+
+    Args:
+        paths: Paths of the model's layers; see `StepFlops.by_layer`.
+    """
+    place, _, rest = name.partition("/")
+    if place == "partition":
+        return "rows and their sizes"
+    return layer_of(rest, paths) if rest else name
+
+
 def called_by(step: WrittenStep) -> Iterator[Called]:
     """Yields the step's function, and each function that it calls, callers first."""
     waiting = [Called((), step.main, HOST, 1, False)]
@@ -72,7 +85,7 @@ def inside(
     times = called.times
     if is_loop(node):
         times *= step.rounds_of(node)
-    is_compiled = called.is_compiled or "_XlaMustCompile" in attributes
+    is_compiled = called.is_compiled or is_cluster(node.definition)
     return [
         Called(
             (*called.path, (node.name, number)),

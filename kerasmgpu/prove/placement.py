@@ -12,7 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from kerasmgpu.memory.written_function import Reference, Static, WrittenNode
+from kerasmgpu.memory.inferred_shapes import Static
+from kerasmgpu.memory.written_function import (
+    Reference,
+    WrittenNode,
+)
 from kerasmgpu.memory.written_step import WrittenStep
 from kerasmgpu.partitioner.runtime.imagined import ImaginedHandle
 from kerasmgpu.partitioner.step import kernels

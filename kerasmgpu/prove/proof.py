@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasmgpu.commands import references, tracing_process
+from kerasmgpu.commands.child_processes import Start
 from kerasmgpu.errors import (
     InputError,
     checked_boolean,
@@ -11,9 +12,10 @@ from kerasmgpu.errors import (
     checked_number,
 )
 from kerasmgpu.hardware import data_sheets, device_memory
-from kerasmgpu.prove import proof_report
+from kerasmgpu.prove import gpu_targets, proof_report
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES, groups_of
 from kerasmgpu.strategy_settings import Settings
+from kerasmgpu.verify.runs import copies
 
 _MOST_IN_NUMBERS = 16
 """Most replicas that are run on logical CPUs."""
@@ -33,6 +35,7 @@ def prove(
     offload: str | None = None,
     micro_batches: int = 1,
     recompute: str | None = None,
+    jax_python: str | None = None,
     numbers: bool = True,
     steps: int = 3,
     timeout_seconds: float = 600,
@@ -43,7 +46,8 @@ def prove(
     The step is written as GPUs would get it. On it are checked: whether each
     operation has a kernel of GPUs for its types; whether no collective waits for
     ever, on any worker; and, by training that program on logical CPUs, whether
-    it equals one device. With `gpu` the memory of the step is predicted.
+    it equals one device. With `gpu` the memory of the step is predicted and, if
+    the model is compiled with XLA, each cluster is compiled ahead for that GPU.
 
     Args:
         build: Function without arguments that returns a compiled
@@ -55,8 +59,9 @@ def prove(
             or the function `data` of its module.
         replicas: Integer, GPUs of all workers. Defaults to 8.
         gpu: String, the GPU, a key of `hardware.data_sheets.DEVICES` such as
-            `"H100-SXM"`, or its memory, such as `"24GiB"`. Default: memory is
-            not predicted.
+            `"H100-SXM"`; its memory, such as `"24GiB"`; or a file that ends in
+            `.txtpb`, the text of XLA's `GpuTargetConfigProto`. Default: memory is
+            not predicted, and clusters aren't compiled.
         num_workers: Integer, processes of the job, each with as many GPUs.
             Defaults to 1.
         global_batch_size: Integer, rows of a global batch. Default: those of
@@ -74,6 +79,9 @@ def prove(
         recompute: String, what the backward pass computes again:
             `"elementwise"`, a size that the step is to fit, such as `"20GiB"`,
             or `"auto"`, which is the memory of `gpu`. Default: nothing.
+        jax_python: String, the interpreter of an environment that has `jax`,
+            `jax-cuda12-plugin` and `jax-cuda12-pjrt`, which compile ahead.
+            Default: this one.
         numbers: Boolean, whether to train on logical CPUs. Defaults to `True`.
         steps: Integer, steps to train. Defaults to 3.
         timeout_seconds: Number, time-out of each process in seconds. Defaults
@@ -83,8 +91,9 @@ def prove(
 
     Returns:
         Dictionary, as `--output` writes it: `"is_proved"`; `"kernels"` (`None` if
-        this TensorFlow lists none), `"order"`, `"memory"` and `"numbers"` (`None` if
-        not asked for), each with `"faults"`, sentences, or what they count.
+        this TensorFlow lists none), `"order"`, `"xla"` (`None` without it),
+        `"memory"` and `"numbers"` (`None` if not asked for), each with `"faults"`,
+        sentences, or what they count.
 
     Raises:
         InputError: If the model can't be traced, or an argument is invalid.
@@ -126,47 +135,53 @@ def prove(
     checked_integer(steps, "steps", 1)
     checked_number(timeout_seconds, "timeout_seconds")
     memory = None if gpu is None else _memory_of(gpu)
-    report = tracing_process.run(
-        "kerasmgpu.prove.proving",
-        "prove",
-        build,
-        data,
-        global_batch_size=global_batch_size,
-        timeout_seconds=timeout_seconds,
-        show=show,
-        devices=replicas,
-        flag="--replicas",
-        device_type="GPU",
-        replicas=replicas,
-        replicas_per_worker=replicas // num_workers,
-        batch_size_per_replica=None,
-        usable=None if memory is None else device_memory.usable(memory),
-        shard=shard,
-        settings=settings,
-    )
-    settings = {"shard": shard, **settings}
-    report.update(
-        gpu=gpu,
-        usable=None if memory is None else device_memory.usable(memory),
-        replicas=replicas,
-        settings=settings,
-    )
-    report["numbers"], report["why_no_numbers"] = None, None
-    if not checked_boolean(numbers, "numbers"):
-        report["why_no_numbers"] = "not asked for"
-    elif not 1 < replicas <= _MOST_IN_NUMBERS:
-        report["why_no_numbers"] = (
-            f"they are compared for 2 to {_MOST_IN_NUMBERS} replicas"
+    with copies() as start:
+        report = tracing_process.run(
+            "kerasmgpu.prove.proving",
+            "prove",
+            build,
+            data,
+            global_batch_size=global_batch_size,
+            timeout_seconds=timeout_seconds,
+            show=show,
+            start=start,
+            devices=replicas,
+            flag="--replicas",
+            device_type="GPU",
+            replicas=replicas,
+            replicas_per_worker=replicas // num_workers,
+            batch_size_per_replica=None,
+            usable=None if memory is None else device_memory.usable(memory),
+            target=gpu_targets.target_of(gpu),
+            jax_python=jax_python,
+            compiler_seconds=timeout_seconds,
+            shard=shard,
+            settings=settings,
         )
-    else:
-        report["numbers"] = _numbers(
-            references.job(build, data, "prove"),
-            settings,
-            replicas,
-            {"steps": steps, "global_batch_size": global_batch_size},
-            timeout_seconds,
-            show,
+        settings = {"shard": shard, **settings}
+        report.update(
+            gpu=gpu,
+            usable=None if memory is None else device_memory.usable(memory),
+            replicas=replicas,
+            settings=settings,
         )
+        report["numbers"], report["why_no_numbers"] = None, None
+        if not checked_boolean(numbers, "numbers"):
+            report["why_no_numbers"] = "not asked for"
+        elif not 1 < replicas <= _MOST_IN_NUMBERS:
+            report["why_no_numbers"] = (
+                f"they are compared for 2 to {_MOST_IN_NUMBERS} replicas"
+            )
+        else:
+            report["numbers"] = _numbers(
+                references.job(build, data, "prove"),
+                settings,
+                replicas,
+                start,
+                {"steps": steps, "global_batch_size": global_batch_size},
+                timeout_seconds,
+                show,
+            )
     report["is_proved"] = not proof_report.faults(report)
     if show:
         proof_report.print_proof(report)
@@ -174,11 +189,13 @@ def prove(
 
 
 def _memory_of(gpu: str) -> int:
-    """Bytes of a GPU by its name, or of a size."""
+    """Bytes of a GPU by its name, in a file, or of a size."""
+    if gpu.endswith(gpu_targets.FILE_SUFFIX):
+        return gpu_targets.memory_of(gpu)
     if data_sheets.named(gpu) is None and not gpu[:1].isdigit():
         raise InputError(
-            f"gpu is one of {', '.join(data_sheets.DEVICES)}, or a memory such as "
-            f"24GiB. Received: gpu={gpu!r}"
+            f"gpu is one of {', '.join(data_sheets.DEVICES)}, a memory such as "
+            f"24GiB, or a file *{gpu_targets.FILE_SUFFIX}. Received: gpu={gpu!r}"
         )
     return device_memory.parse(gpu)
 
@@ -187,6 +204,7 @@ def _numbers(
     functions: dict[str, Any],
     settings: dict[str, Any],
     replicas: int,
+    start: Start,
     run: dict[str, Any],
     seconds: float,
     show: bool,
@@ -204,6 +222,7 @@ def _numbers(
             "runs_as_gpus": True,
         },
         [replicas],
+        start,
         seconds=seconds,
         show=show,
     )

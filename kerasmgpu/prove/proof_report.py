@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
+from rich.markup import escape
+
 from kerasmgpu.commands import reports
 from kerasmgpu.memory.memory_report import size
 from kerasmgpu.verify import parity_report
 
 NOT_PROVED = (
     "NCCL and cuDNN themselves, and which of their algorithms they choose",
-    "what XLA makes of a cluster on a GPU",
+    "XLA of TensorFlow's own version on a GPU",
     "speed: see kerasmgpu plan",
 )
 """What no machine without the GPUs can tell."""
@@ -24,6 +26,8 @@ def faults(report: dict[str, Any]) -> list[str]:
         report: Dictionary, see `kerasmgpu.prove`.
     """
     found = list(report["order"]["faults"])
+    if report["xla"] is not None:
+        found += report["xla"]["faults"]
     if report["kernels"] is not None:
         found += report["kernels"]["faults"]
     if report["memory"] is not None and not report["memory"]["fits"]:
@@ -48,7 +52,7 @@ def print_proof(report: dict[str, Any]) -> None:
         "what was checked",
     )
     for row in _rows(report):
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
     for fault in faults(report):
         reports.say(console, f"FAULT: {fault}")
@@ -97,6 +101,8 @@ def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             f"{size(kernels['copied_bytes'])} as far as sizes are known",
         )
     yield "order", "FAULT" if order["faults"] else "proved", _order(order)
+    if report["xla"] is not None:
+        yield _xla(report["xla"], report["gpu"])
     if report["numbers"] is None:
         yield "numbers", "left out", report["why_no_numbers"]
     else:
@@ -123,6 +129,29 @@ def _order(order: dict[str, Any]) -> str:
     )
 
 
+def _xla(xla: dict[str, Any], gpu: str | None) -> tuple[str, str, str]:
+    """The line on what XLA makes of the step's clusters."""
+    plural = "s" if xla["clusters"] > 1 else ""
+    what = f"{xla['clusters']:,} cluster{plural}"
+    verdict = "FAULT" if xla["faults"] else "lowered"
+    if xla["why_not"] is not None:
+        what += f" lowered for GPUs, none compiled: {xla['why_not']}"
+        return "xla", verdict, what
+    if xla["unknown"]:
+        what += (
+            f", of which {len(xla['unknown'])} can't be tried before they run"
+        )
+    elif not xla["faults"]:
+        verdict = "compiled"
+    calls = ", ".join(xla["libraries"]) or "none of cuBLAS and cuDNN"
+    return (
+        "xla",
+        verdict,
+        f"{what}, compiled for {gpu} in {xla['seconds']:.1f} s by {xla['compiler']}; "
+        f"at most {size(xla['temporary_bytes'])} temporary; calls: {calls}",
+    )
+
+
 def _numbers(result: dict[str, Any]) -> str:
     """What comparing the program of GPUs on logical CPUs has shown."""
     if result["not_reproducible"]:
@@ -145,6 +174,8 @@ def _memory(report: dict[str, Any]) -> str:
 
 
 def _notes(report: dict[str, Any]) -> Iterator[str]:
+    for line in (report["xla"] or {"unknown": []})["unknown"][:_MOST_NAMED]:
+        yield f"note: {line}"
     kernels = report["kernels"] or {"moved": [], "copied": {}}
     for one in kernels["moved"][:_MOST_NAMED]:
         yield (

@@ -4,6 +4,7 @@ It is a child process, so that no parent imports TensorFlow.
 """
 
 import collections
+import functools
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -18,7 +19,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         job: Dictionary, as `proof.prove` makes it.
 
     Returns:
-        Dictionary: the `"kernels"`, `"order"` and `"memory"` of the report.
+        Dictionary: the `"kernels"`, `"order"`, `"xla"` and `"memory"` of the
+        report.
     """
     # Imported here, so that errors name the user's function.
     from kerasmgpu.commands.traced_step import num_parameters, trace_job
@@ -27,6 +29,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from kerasmgpu.memory.traced_step import with_variables
     from kerasmgpu.memory.written_step import WrittenStep
     from kerasmgpu.partitioner.step import kernels
+    from kerasmgpu.prove.compiled_ahead import compile_ahead
     from kerasmgpu.prove.order import check_order
     from kerasmgpu.prove.placement import place
 
@@ -35,10 +38,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     setting = counting.setting_of(step, job, job["shard"], job["replicas"])
     parts = int(setting.micro_batches)
     require_rows(parts, step.rows)
+    tell = functools.partial(tracing_process.tell, job)
     written = []
     for worker in range(setting.num_workers):
         of = f" of worker {worker}" if setting.num_workers > 1 else ""
-        tracing_process.tell(job, f"writing the step{of} for GPUs …")
+        tell(f"writing the step{of} for GPUs …")
         written.append(WrittenStep(step, setting, worker, True))
     has_kernels = kernels.has_kernels("MatMul", "GPU")
     paths = dict(layers_in(model))
@@ -50,20 +54,25 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "kernels": None,
     }
     if has_kernels:
-        tracing_process.tell(job, "looking for kernels of GPUs …")
+        tell("looking for kernels of GPUs …")
         placements = [place(one, one.devices) for one in written]
         report["kernels"] = _kernels(placements, paths)
-    tracing_process.tell(job, "checking the order of collectives …")
+    tell("checking the order of collectives …")
     order = check_order(written)
     report["order"] = {
         "collectives": order.num_collectives,
         "longest_chain": order.longest,
         "faults": order.faults,
     }
+    xla = compile_ahead(written, paths, job, tell)
+    report["xla"] = None if xla is None else xla.report()
     report["memory"] = None
     if job["usable"] is not None:
-        tracing_process.tell(job, "counting bytes …")
-        (report["memory"],) = counting.settings(step, setting, [parts])
+        tell("counting bytes …")
+        temporary = {} if xla is None else xla.temporary
+        (report["memory"],) = counting.settings(
+            step, setting, [parts], temporary=temporary
+        )
     return report
 
 
@@ -71,13 +80,15 @@ def _kernels(
     placements: Iterable[Any], paths: Collection[str]
 ) -> dict[str, Any]:
     """Joins what is found on all workers; bytes are those of the first one."""
+    from kerasmgpu.prove.called_functions import layer_named
+
     first, *others = placements
     moved = collections.Counter[tuple[str, str]]()
     for (name, kind, types), number in first.moved.items():
-        moved[kind, f"{_layer(name, paths)} ({types})"] += number
+        moved[kind, f"{layer_named(name, paths)} ({types})"] += number
     copied = collections.Counter[str]()
     for name, number in first.copied.items():
-        copied[_layer(name, paths)] += number
+        copied[layer_named(name, paths)] += number
     faults = [fault for one in (first, *others) for fault in one.faults]
     return {
         "on_gpus": first.on_gpus,
@@ -91,16 +102,6 @@ def _kernels(
         "copied": dict(copied.most_common()),
         "faults": list(dict.fromkeys(faults)),
     }
-
-
-def _layer(name: str, paths: Collection[str]) -> str:
-    """The layer of a written node, whose name begins with where it runs."""
-    from kerasmgpu.flops.step_flops import layer_of
-
-    place, _, rest = name.partition("/")
-    if place == "partition":
-        return "rows and their sizes"
-    return layer_of(rest, paths) if rest else name
 
 
 if __name__ == "__main__":

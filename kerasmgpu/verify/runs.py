@@ -1,12 +1,14 @@
 """Starts the runs of a model, each in a process of its own."""
 
+import contextlib
 import os
 import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
 
-from kerasmgpu.commands.child_processes import ChildCrashed, run_job
+from kerasmgpu.commands.child_processes import ChildCrashed, Start, run_job
+from kerasmgpu.commands.forked_processes import copies_with
 from kerasmgpu.errors import InputError
 from kerasmgpu.verify import child
 from kerasmgpu.verify.outcome import Outcome
@@ -21,8 +23,10 @@ class Runs:
         job: dict[str, Any],
         seconds: float,
         say: Callable[[str], None],
+        start: Start,
     ) -> None:
         self.folder = folder
+        self.start = start
         self.job = {
             "start": None,
             "devices": 1,
@@ -69,7 +73,7 @@ class Runs:
                 job,
                 folder,
                 self.seconds,
-                _environment(),
+                start=self.start,
             )
         except ChildCrashed as error:
             raise InputError(_reason(folder, error)) from None
@@ -77,12 +81,14 @@ class Runs:
         return Outcome(folder, facts)
 
 
-def _environment() -> dict[str, str]:
-    """Returns the environment variables of a run."""
-    return {
+def copies() -> contextlib.AbstractContextManager[Start]:
+    """Context with what starts runs, without GPUs; see `copies_with`."""
+    environment = {
         "CUDA_VISIBLE_DEVICES": "-1",
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
+    modules = ["kerasmgpu.verify.training", "kerasmgpu.commands.traced_step"]
+    return copies_with(modules, environment)
 
 
 def _reason(folder: pathlib.Path, error: ChildCrashed) -> str:

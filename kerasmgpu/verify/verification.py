@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from kerasmgpu.commands import references, reports
+from kerasmgpu.commands.child_processes import Start
 from kerasmgpu.errors import (
     InputError,
     checked_arguments,
@@ -22,7 +23,7 @@ from kerasmgpu.strategy_settings import settings_of_command
 from kerasmgpu.verify import parity_report
 from kerasmgpu.verify.all_runs import compare_all
 from kerasmgpu.verify.outcome import save_arrays
-from kerasmgpu.verify.runs import Runs
+from kerasmgpu.verify.runs import Runs, copies
 
 
 @checked_arguments
@@ -131,9 +132,10 @@ def verify(
     if isinstance(data, tuple):
         arrays, function = data, None
     functions = references.job(build, function, "verify")
-    result = compared(
-        functions, settings, counts, arrays, tolerance, seconds, show
-    )
+    with copies() as start:
+        result = compared(
+            functions, settings, counts, start, arrays, tolerance, seconds, show
+        )
     if show:
         parity_report.print_tables(result)
     return result
@@ -143,6 +145,7 @@ def compared(
     functions: dict[str, Any],
     settings: dict[str, Any],
     counts: Sequence[int],
+    start: Start,
     arrays: tuple[np.ndarray, ...] | None = None,
     tolerance: float | None = None,
     seconds: float = 300,
@@ -156,6 +159,7 @@ def compared(
             `"float64"`, `"seed"`, and `"strategy"`, arguments of
             `kerasmgpu.strategy`; with `"runs_as_gpus"` replicas run the program
             that GPUs would get.
+        start: Function that starts a run; see `runs.copies`.
         arrays: The data, or `None`: those of `functions`.
 
     Returns:
@@ -167,7 +171,7 @@ def compared(
         if arrays is not None:
             job["data_file"] = _saved(arrays, folder / "data.npz")
         say = reports.say_if(show)
-        runs = Runs(folder, job, seconds, say)
+        runs = Runs(folder, job, seconds, say, start)
         return compare_all(runs, counts, tolerance, say)
 
 

@@ -20,7 +20,11 @@ from kerasmgpu.partitioner.lowering.content_names import add_by_content
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.writing import Nodes, Writer
 from kerasmgpu.partitioner.step import graph as graphs
-from kerasmgpu.partitioner.step.definitions import argument, node_name
+from kerasmgpu.partitioner.step.definitions import (
+    XLA_MUST_COMPILE,
+    argument,
+    node_name,
+)
 from kerasmgpu.partitioner.step.references import Reference
 
 
@@ -150,7 +154,7 @@ class _Cluster:
             values: Its values by reference, as far as it has any.
         """
         written = function_pb2.FunctionDef()
-        written.attr["_XlaMustCompile"].b = True
+        written.attr[XLA_MUST_COMPILE].b = True
         inside = set(self.names)
         constants: dict[str, node_def_pb2.NodeDef] = {}
         outputs: dict[str, str] = {}
@@ -213,7 +217,7 @@ class _Cluster:
             [replacements.get(r, r)[1:] for r in self._controls],
             Tout=tuple(writer.reference(r).dtype for r in self.results),
             f=function,
-            _XlaMustCompile=True,
+            **{XLA_MUST_COMPILE: True},
         )
 
 

@@ -13,10 +13,12 @@ from tensorflow.core.framework import function_pb2, node_def_pb2
 from kerasmgpu.partitioner.ir.lowered import Cluster
 from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.runtime.written import Written
-from kerasmgpu.partitioner.step.definitions import argument, set_attributes
+from kerasmgpu.partitioner.step.definitions import (
+    XLA_MUST_COMPILE,
+    argument,
+    set_attributes,
+)
 from kerasmgpu.partitioner.step.records import Trait, record
-
-_MUST_COMPILE = "_XlaMustCompile"
 
 _numbers = itertools.count()
 
@@ -66,9 +68,9 @@ class Noting:
             if cluster.function not in plain:
                 plain[cluster.function] = copy.deepcopy(function)
                 plain[cluster.function].signature.name += "_plain"
-                del plain[cluster.function].attr[_MUST_COMPILE]
+                del plain[cluster.function].attr[XLA_MUST_COMPILE]
             call.attr["f"].func.name += "_plain"
-            del call.attr[_MUST_COMPILE]
+            del call.attr[XLA_MUST_COMPILE]
             has_loops = _has_loops(function, functions)
             own = []
             for reference, dtype in zip(

@@ -6,6 +6,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2, op_def_pb2
 
+XLA_MUST_COMPILE = "_XlaMustCompile"
+"""Attribute of functions that XLA compiles, and of their calls."""
+
 Attributes = Mapping[str, Any]
 """Attributes of an operation by name; see `attribute_value` for their types."""
 

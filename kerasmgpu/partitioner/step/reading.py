@@ -7,6 +7,7 @@ from tensorflow.python.framework import function_def_to_graph as functions
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from kerasmgpu.partitioner.step import order
+from kerasmgpu.partitioner.step.definitions import XLA_MUST_COMPILE
 from kerasmgpu.partitioner.step.graph import (
     MUST_COMPILE,
     REGIONS,
@@ -201,7 +202,7 @@ class _Reader:
             else op.type
         )
         body = self._function(name, [t.shape for t in op.inputs])
-        if definition.attr["_XlaMustCompile"].b:
+        if definition.attr[XLA_MUST_COMPILE].b:
             for node in body.nodes:
                 node.definition.attr[MUST_COMPILE].b = True
         first = new_node("NoOp", f"{op.name}/start")
