@@ -56,12 +56,23 @@ class Cluster:
         return all(static.is_known for static in self.given)
 
     @property
-    def depends_on_values(self) -> bool:
+    def takes_integers(self) -> bool:
         """Whether an argument is integers that only a step knows."""
-        return any(
-            content is None and not static.dtype.is_floating
+        return any(map(self._is_unknown, self.given, self.content))
+
+    def with_ones(self) -> "Cluster":
+        """Returns it with ones for integers that only a step knows."""
+        content = [
+            np.ones(static.shape, static.dtype.as_numpy_dtype)
+            if self._is_unknown(static, content)
+            else content
             for static, content in zip(self.given, self.content)
-        )
+        ]
+        return dataclasses.replace(self, content=content)
+
+    def _is_unknown(self, static: Static, content: np.ndarray | None) -> bool:
+        is_integer = static.dtype.is_integer or static.dtype.is_bool
+        return content is None and is_integer
 
 
 def clusters_of(steps: Iterable[WrittenStep]) -> list[Cluster]:

@@ -127,13 +127,29 @@ def _lowered(
         try:
             yield cluster, lowered(cluster)
         except (tf.errors.OpError, ValueError) as error:
-            reason = _first_sentence(str(error))
-            if "compile-time constant" in reason and cluster.depends_on_values:
+            if _asks_for_values(error) and not _asks_for_more(cluster):
                 found.unknown.append(
                     f"{names[cluster]} depends on integers of the batch"
                 )
-            else:
-                found.faults.append(f"XLA refuses {names[cluster]}: {reason}")
+                continue
+            reason = _first_line(str(error))
+            found.faults.append(f"XLA refuses {names[cluster]}: {reason}")
+
+
+def _asks_for_values(error: Exception) -> bool:
+    """Whether XLA must know values, such as sizes, that it can't derive."""
+    return "compile-time constant" in str(error)
+
+
+def _asks_for_more(cluster: Cluster) -> bool:
+    """Whether XLA must know more values than integers that a cluster takes."""
+    if not cluster.takes_integers:
+        return True
+    try:
+        lowered(cluster.with_ones())
+    except (tf.errors.OpError, ValueError) as error:
+        return _asks_for_values(error)
+    return False
 
 
 def _compile(
@@ -223,7 +239,7 @@ def _name(cluster: Cluster, paths: Collection[str]) -> str:
     return f"the cluster of {shown}{and_more} ({len(cluster.nodes)} operations)"
 
 
-def _first_sentence(text: str) -> str:
+def _first_line(text: str) -> str:
     """The first line of an error of TensorFlow, without its stack."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:400] if lines else text

@@ -91,6 +91,7 @@ class _Placing:
     def __init__(self, step: WrittenStep, devices: Sequence[str]) -> None:
         self._step, self._devices = step, devices
         self._found = Placement()
+        self._origins = step.origins()
 
     def run(self) -> Placement:
         main = Called((), self._step.main, HOST, 1, False)
@@ -146,7 +147,9 @@ class _Placing:
             self._found.on_host += 1
             return HOST, None
         if wanted not in self._devices:
-            self._fault(node, f"is placed on {wanted}, which there is not")
+            self._fault(
+                called, node, f"is placed on {wanted}, which there is not"
+            )
             return HOST, None
         variables = {
             where[n, index]
@@ -156,9 +159,12 @@ class _Placing:
         kind = "XLA_GPU_JIT" if called.is_compiled else "GPU"
         kernel = kernels.kernel_of(node.definition, kind)
         if kernel is None and called.is_compiled:
-            self._fault(node, f"has no kernel of XLA for GPUs ({_types(node)})")
+            self._fault(
+                called, node, f"has no kernel of XLA for GPUs ({_types(node)})"
+            )
         elif kernel is None and variables - {HOST}:
             self._fault(
+                called,
                 node,
                 f"takes a variable on {', '.join(sorted(variables))} and has no "
                 f"kernel of GPUs ({_types(node)})",
@@ -169,13 +175,16 @@ class _Placing:
             )
         elif variables - {wanted}:
             self._fault(
+                called,
                 node,
                 f"runs on {wanted} and takes a variable on "
                 f"{', '.join(sorted(variables))}",
             )
         elif _is_refused(node):
             self._fault(
-                node, f"sends {node.outputs[0].dtype.name}, which GPUs refuse"
+                called,
+                node,
+                f"sends {node.outputs[0].dtype.name}, which GPUs refuse",
             )
         if kernel is None:
             return HOST, None
@@ -217,8 +226,11 @@ class _Placing:
                 number = static.num_bytes if static.is_known else 0
                 self._found.copied[what] += number * called.times
 
-    def _fault(self, node: WrittenNode, what: str) -> None:
-        self._found.faults.append(f"{node.type} {node.name!r} {what}")
+    def _fault(self, called: Called, node: WrittenNode, what: str) -> None:
+        name = node.name
+        if called.is_compiled:
+            name = self._origins.get((called.path[-1][0], name), name)
+        self._found.faults.append(f"{node.type} {name!r} {what}")
 
 
 def _memories(

@@ -6,7 +6,7 @@ from typing import Any
 from kerasmgpu.errors import InputError
 from kerasmgpu.strategy_settings import Settings, check_distribution_alone
 from kerasmgpu.verify import causes
-from kerasmgpu.verify.comparison import TOLERANCES, compare, first_not_finite
+from kerasmgpu.verify.comparison import TOLERANCES, first_not_finite
 from kerasmgpu.verify.judging import DIFFERENT, Reference
 from kerasmgpu.verify.outcome import Outcome
 from kerasmgpu.verify.runs import Runs
@@ -45,13 +45,12 @@ def compare_all(
         check_distribution_alone(Settings(**runs.job["strategy"]))
         runs.job["sets_distribution"] = True
     runs.job["start"] = str(one.folder / "start.npz")
-    again = runs.outcome("one device again")
-    itself = compare(one, again, tolerance)
+    own = Reference(runs, one, tolerance, is_strict=tolerance is not None)
     result: dict[str, Any] = {
         "build": runs.job["build"],
         "model": one.facts["model"],
         "dtype": one.facts["dtype"],
-        "tolerance": itself.tolerance,
+        "tolerance": own.tolerance,
         "batch_rows": [batch["rows"] for batch in one.facts["batches"]],
         "not_reproducible": None,
         "no_float64": None,
@@ -59,10 +58,6 @@ def compare_all(
         "unsharded": None,
         "runs": [],
     }
-    if not itself.in_parity or causes.other_data(one, again):
-        result["not_reproducible"] = causes.why_not_reproducible(one, again)
-        return {"in_parity": False, **result}
-    own = Reference(runs, one, tolerance, is_strict=tolerance is not None)
     what = "replicas" if one.facts["mesh"] is None else "devices of a mesh"
     ran: dict[int, Outcome] = {}
     for count in counts:
@@ -78,6 +73,13 @@ def compare_all(
         entry["mesh"] = facts["mesh"]
         result["partition"] = facts["partition"]
         result["unsharded"] = facts["unsharded"]
+    if not all(own.compare(many).in_parity for many in ran.values()):
+        # Is it one device itself that differs from run to run?
+        again = runs.outcome("one device again")
+        itself = own.compare(again)
+        if not itself.in_parity or causes.other_data(one, again):
+            result["not_reproducible"] = causes.why_not_reproducible(one, again)
+            return {"in_parity": False, **result, "runs": [], "partition": []}
     exact = None
     if ran and tolerance is None and own.dtype != "float64":
         exact, result["no_float64"] = _in_float64(runs, own.dtype)

@@ -6,7 +6,7 @@
 from typing import Any
 
 from kerasmgpu.verify import causes, rounding
-from kerasmgpu.verify.comparison import Comparison, compare
+from kerasmgpu.verify.comparison import TOLERANCES, Comparison, compare
 from kerasmgpu.verify.outcome import Outcome
 from kerasmgpu.verify.runs import Runs
 
@@ -18,6 +18,10 @@ DIFFERENT = "different"
 
 class Reference:
     """One device's run in one precision, with which others are compared.
+
+    Attributes:
+        dtype: String, the type in which the model computes.
+        tolerance: Float, largest W that counts as parity.
 
     Args:
         one: Its `Outcome`.
@@ -37,13 +41,14 @@ class Reference:
     ) -> None:
         self.dtype: str = one.facts["dtype"]
         self._runs, self._one = runs, one
-        self._tolerance, self._is_strict = tolerance, is_strict
+        self._is_strict = is_strict
+        self.tolerance = tolerance or TOLERANCES[self.dtype]
         self._float64 = float64
         self._noises: list[Comparison] = []
 
     def compare(self, many: Outcome) -> Comparison:
         """Compares another run in the same precision with it."""
-        return compare(self._one, many, self._tolerance)
+        return compare(self._one, many, self.tolerance)
 
     def is_rounding(self, comparison: Comparison) -> bool:
         """Whether one device differs as much when it is nudged."""

@@ -1,5 +1,7 @@
 """Modules in processes of their own: their reasons, their end and ours."""
 
+import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -11,6 +13,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.commands import child_processes
+from kerasmgpu.commands.forked_processes import copies_with
 from kerasmgpu.errors import InputError
 from tests.commands.process_watch import is_gone, wait_for
 
@@ -39,32 +42,47 @@ do_job(main)
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch):
+def program(request, tmp_path, monkeypatch):
     """The name of a module for `run_job`."""
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{LIBRARY}")
-    return "program"
+    return getattr(request, "param", "program")
 
 
-def test_a_job_has_a_result_and_a_log(tmp_path, program):
-    job = {"what": "return", "number": 3}
-    assert child_processes.run_job(program, job, tmp_path, 60) == {"twice": 6}
+@pytest.fixture(params=["new", "copy"])
+def run(request, tmp_path, program):
+    """Runs a job in a process that is new, or a copy."""
+    with contextlib.ExitStack() as stack:
+        start = child_processes.start_new
+        if request.param == "copy":
+            start = stack.enter_context(copies_with(["json"], {}))
+
+        def run_job(job, seconds=60):
+            return child_processes.run_job(
+                program, job, tmp_path, seconds, start=start
+            )
+
+        yield run_job
+
+
+def test_a_job_has_a_result_and_a_log(tmp_path, run):
+    assert run({"what": "return", "number": 3}) == {"twice": 6}
     assert (tmp_path / "log.txt").read_text() == "started\n"
 
 
-def test_an_input_error_is_raised_in_the_parent(tmp_path, program):
+def test_an_input_error_is_raised_in_the_parent(tmp_path, run):
     with pytest.raises(InputError, match="^no more today$") as raised:
-        child_processes.run_job(program, {"what": "refuse"}, tmp_path, 60)
+        run({"what": "refuse"})
     assert not isinstance(raised.value, child_processes.ChildCrashed)
     log = (tmp_path / "log.txt").read_text()
     assert log.endswith("error: no more today\n")
 
 
-def test_any_other_error_is_a_crash(tmp_path, program):
+def test_any_other_error_is_a_crash(run):
     with pytest.raises(
         child_processes.ChildCrashed, match="^KeyError: 'three'$"
     ) as raised:
-        child_processes.run_job(program, {"what": "crash"}, tmp_path, 60)
+        run({"what": "crash"})
     assert raised.value.status == 1
 
 
@@ -86,7 +104,8 @@ def test_reason_inside_a_graph(lines, reason):
     assert told.startswith(lines[0])
 
 
-def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path, program):
+@pytest.mark.parametrize("program", ["deaf"], indirect=True)
+def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path, run):
     # It does not even notice that its parent has let go of it.
     (tmp_path / "deaf.py").write_text(
         "import subprocess, sys\n"
@@ -97,10 +116,45 @@ def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path, program):
     )
     begin = time.monotonic()
     with pytest.raises(InputError, match="did not end within 2 s"):
-        child_processes.run_job("deaf", {}, tmp_path, 2)
+        run({}, seconds=2)
     assert time.monotonic() - begin < 15
     number = int((tmp_path / "number").read_text())
     wait_for(lambda: is_gone(number), seconds=5)
+
+
+def test_copies_of_a_process_that_does_not_start_fail_with_its_reason(tmp_path):
+    with copies_with(["no_such_module"], {}) as start:
+        for _ in range(2):  # While it starts, and once it has ended.
+            with pytest.raises(
+                child_processes.ChildCrashed, match="named 'no_such_module'"
+            ):
+                child_processes.run_job("json", {}, tmp_path, 60, start=start)
+
+
+def test_two_copies_run_at_a_time(tmp_path, program):
+    """The first one waits for a file of the second one's."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    file = tmp_path / "number"
+    with copies_with(["json"], {}) as start:
+        run = functools.partial(child_processes.run_job, start=start)
+        with pytest.raises(FloatingPointError):
+            run(
+                program,
+                {"what": "wait", "file": str(file)},
+                folders[0],
+                60,
+                watch=lambda: _second(run, program, folders[1], file),
+            )
+
+
+def _second(run, program, folder, file):
+    if file.exists():
+        job = {"what": "return", "number": 2}
+        assert run(program, job, folder, 60) == {"twice": 4}
+        assert not is_gone(int(file.read_text()))
+        raise FloatingPointError
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])

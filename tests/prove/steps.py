@@ -17,7 +17,7 @@ from kerasmgpu.partitioner.runtime.program import Program
 _RANDOM = np.random.default_rng(0)
 
 
-def _fitted(model, rows=24, optimizer="sgd", **settings):
+def fitted(model, rows=24, optimizer="sgd", **settings):
     model.compile(optimizer, "mse", **settings)
     x = _RANDOM.normal(size=(rows, *model.input_shape[1:])).astype("float32")
     y = _RANDOM.normal(size=(rows, 1)).astype("float32")
@@ -26,7 +26,7 @@ def _fitted(model, rows=24, optimizer="sgd", **settings):
 
 def normalised(jit_compile=False):
     """Two batch normalisations: moments are summed twice, and gradients."""
-    return _fitted(
+    return fitted(
         keras.Sequential(
             [
                 keras.Input((6,)),
@@ -43,7 +43,7 @@ def normalised(jit_compile=False):
 
 def of_two_types():
     """Gradients of two types: nothing but their order keeps sums apart."""
-    return _fitted(
+    return fitted(
         keras.Sequential(
             [
                 keras.Input((6,)),
@@ -77,7 +77,7 @@ class Rounds(layers.Layer):
 
 def loop():
     """A loop with collectives, whose rounds all replicas have to agree on."""
-    return _fitted(
+    return fitted(
         keras.Sequential([keras.Input((6,)), Rounds(), layers.Dense(1)])
     )
 
@@ -99,7 +99,7 @@ class Either(layers.Layer):
 
 def branch():
     """A branch with collectives."""
-    return _fitted(
+    return fitted(
         keras.Sequential([keras.Input((6,)), Either(), layers.Dense(1)])
     )
 
@@ -110,7 +110,7 @@ def stateful():
     model.add(layers.LSTM(4, return_sequences=True, stateful=True))
     model.add(layers.GRU(4, stateful=True))
     model.add(layers.Dense(1))
-    return _fitted(model)
+    return fitted(model)
 
 
 def table():
@@ -135,7 +135,7 @@ class Label(layers.Layer):
 
 def text():
     """A text that is made in the step."""
-    return _fitted(
+    return fitted(
         keras.Sequential([keras.Input((6,)), Label(), layers.Dense(1)])
     )
 
@@ -158,7 +158,7 @@ class Count(layers.Layer):
 
 def counted():
     """A variable that can't be on a GPU."""
-    return _fitted(
+    return fitted(
         keras.Sequential([keras.Input((6,)), Count(), layers.Dense(1)])
     )
 
@@ -172,11 +172,14 @@ def traced(make):
         return with_variables(model, trace_step(model, data, None))
 
 
+def setting(**settings):
+    """That of four replicas, unless others are given."""
+    return Setting(**{"num_replicas": 4, "min_shard_bytes": 0, **settings})
+
+
 def written(make, worker=0, change=None, **settings):
     """A step as a worker runs it; `change` gets its `library`, if given."""
-    setting = Setting(**{"num_replicas": 4, "min_shard_bytes": 0, **settings})
-    step = traced(make)
-    arguments = step, setting, worker, True
+    arguments = traced(make), setting(**settings), worker, True
     if change is None:
         return WrittenStep(*arguments)
     emitted = Program.emitted

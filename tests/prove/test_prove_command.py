@@ -68,6 +68,7 @@ NOTHING = {
     "settings": {"shard": "none", "micro_batches": 1, "min_shard_bytes": 0},
     "kernels": None,
     "order": {"collectives": 0, "longest_chain": 0, "faults": []},
+    "xla": None,
     "memory": None,
     "numbers": None,
     "why_no_numbers": "not asked for",

@@ -93,13 +93,13 @@ def test_program_that_can_not_run_is_one_line(program, flags, message):
 
 
 def processes_of(text):
-    """Ids of the processes whose command line contains `text`."""
+    """Ids of the processes whose environment contains `text`."""
     found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
         try:
             if text in path.read_bytes().decode(errors="replace"):
                 found.append(int(path.parent.name))
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
             continue
     return found
 
@@ -116,15 +116,16 @@ def test_no_process_is_left_over(number, tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        # The child's command line names its folder.
-        _until(lambda: processes_of(f"{tmp_path}/kerasmgpu-verify-"))
+        _until(lambda: list(tmp_path.glob("kerasmgpu-verify-*/1/phase.txt")))
+        # The command, the process that has imported TensorFlow, and its copy.
+        assert len(processes_of(f"TMPDIR={tmp_path}")) >= 3
         time.sleep(1)
         parent.send_signal(number)
         assert parent.wait(20) != 0
     finally:
         parent.kill()
         parent.wait()
-    _until(lambda: not processes_of(f"{tmp_path}/kerasmgpu-verify-"))
+    _until(lambda: not processes_of(f"TMPDIR={tmp_path}"))
 
 
 def _until(condition, seconds=20):
