@@ -65,8 +65,7 @@ EXTRAS = {
     # botocore, which AWS's own tools need in other versions.
     "stores": ["fsspec>=2024.2", "s3fs>=2024.2", "gcsfs>=2024.2"],
     # What `kerasmgpu prove` compiles with for GPUs that aren't there: XLA's GPU
-    # compiler, in JAX's plugin (1 GB), whose parts have one version. Not in "all":
-    # the NumPy that TensorFlow 2.18 takes is too old for it.
+    # compiler, in JAX's plugin, whose parts have one version. Not in "all": 1 GB.
     "prove": [
         "jax>=0.10,<0.11",
         "jax-cuda12-plugin>=0.10,<0.11",

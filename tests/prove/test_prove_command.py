@@ -57,6 +57,62 @@ def test_numbers_are_those_of_one_device(folder):
     assert run["verdict"] == "equal" and "checks" in run["float64"]
 
 
+FAULTY = (
+    MODULE
+    + """
+
+from kerasmgpu.partitioner.runtime.program import Program
+
+emitted = Program.emitted
+
+def left_out(library):
+    '''An update of the second GPU's copy.'''
+    nodes = library[-1].node_def
+    updates = [
+        n for n in nodes
+        if n.op == "AssignVariableOp" and "PU:1" in n.device and "/sgd/" in n.name
+    ]
+    if updates:
+        one = updates[-1]
+        waits = [text for text in one.input if text[0] == "^"]
+        del one.input[:]
+        one.input.extend(waits)
+        one.op = "NoOp"
+        one.attr.clear()
+
+def alone(library):
+    '''A GPU's sum is its own part.'''
+    nodes = library[-1].node_def
+    for one in nodes:
+        if one.op == "CollectiveReduceV2" and "PU:1" in one.device:
+            for other in nodes:
+                for n, text in enumerate(other.input):
+                    if text == one.name + ":data:0":
+                        other.input[n] = one.input[0]
+
+def changed(program, with_outputs=True):
+    made = emitted(program, with_outputs)
+    FAULT(made.build.library)
+    return made
+
+Program.emitted = changed
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault, words",
+    [("left_out", "copies"), ("alone", "program of GPUs: ")],
+)
+def test_a_wrong_number_is_a_fault(tmp_path, fault, words):
+    file = tmp_path / "of_mine.py"
+    file.write_text(FAULTY.replace("FAULT(", f"{fault}("))
+    report = prove(f"{file}:build", replicas=2, steps=2, show=False)
+    assert not report["is_proved"]
+    assert any(words in one for one in proof_report.faults(report))
+
+
 NOTHING = {
     "model": "m",
     "parameters": 1,

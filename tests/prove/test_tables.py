@@ -1,0 +1,41 @@
+"""Some of other tables' programs, proved; `python -m tests.prove` has all."""
+
+import itertools
+
+import pytest
+
+from tests.prove import tables
+
+NOT_TRACED = {"run eagerly", "static batch size in python"}
+"""They have no step of any number of rows, which is what is proved."""
+
+
+def chosen(table, every):
+    """Each so many programs of a table, and settings in turn."""
+    names = [n for n in tables.programs(table) if n not in NOT_TRACED]
+    return [
+        pytest.param(table, name, setting, id=f"{name}, {setting}")
+        for name, setting in zip(
+            names[::every], itertools.cycle(tables.SETTINGS)
+        )
+    ]
+
+
+def check(table, name, setting):
+    make = tables.programs(table)[name]
+    found = tables.proved(tables.traced(make, setting == "mesh"), setting)
+    assert not found.faults
+    assert found.seconds < 30
+
+
+@pytest.mark.parametrize("table, name, setting", chosen("parity", 15))
+def test_programs_are_proved(table, name, setting):
+    check(table, name, setting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "table, name, setting", [*chosen("parity", 4)[1::2], *chosen("models", 9)]
+)
+def test_more_programs_are_proved(table, name, setting):
+    check(table, name, setting)
