@@ -1,7 +1,7 @@
 """Proves programs of other tables: python -m tests.prove TABLE [SETTING…] [NAME…]
 
-For each program and setting, or those that are named, a line: what speaks against it on four GPUs, and
-what it runs on the host.
+For each program and setting, or those that are named, a line: what speaks against
+it on four GPUs, and what it runs on the host.
 """
 
 import sys
