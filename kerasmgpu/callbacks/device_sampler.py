@@ -16,7 +16,7 @@ from absl import logging
 
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.engine import devices
-from kerasmgpu.hardware.gpu import NOT_SLOWED, Gpu, GpuLost
+from kerasmgpu.hardware.gpu import FAULTY, NOT_SLOWED, Gpu, GpuLost
 from kerasmgpu.hardware.nvml import open_nvml
 
 FIGURES = (
@@ -58,6 +58,8 @@ class Sampler:
         self._seconds, self._lines, self._worker = seconds, lines, worker
         self._epoch = _Epoch()
         self._of_gpu = {name: _Epoch() for name in self._gpus}
+        self._opened: dict[str, Gpu | None] = {}
+        self._slowed: set[str] = set()
         self._sampled, self._stopped = threading.Event(), threading.Event()
         # A daemon: a driver that doesn't answer must not keep the process.
         self._thread = threading.Thread(
@@ -99,8 +101,18 @@ class Sampler:
             logging.error("Worker %s: %s.", self._worker, line)
         ordinals = devices.physical_gpus() if self._gpus else {}
         for name in self._gpus:
-            gpu = nvml.of_cuda_device(ordinals[name]) if nvml else None
+            try:
+                gpu = nvml.of_cuda_device(ordinals[name]) if nvml else None
+            except GpuLost as error:
+                sources[name] = functools.partial(_raise, error)
+                continue
+            if nvml is not None and gpu is None:
+                logging.warning(
+                    "DeviceStats without counters of %s: NVML does not know it.",
+                    name,
+                )
             sources[name] = functools.partial(sample_gpu, name, gpu)
+            self._opened[name] = gpu
         while not self._stopped.is_set():
             self._sample(sources)
             self._sampled.set()
@@ -123,12 +135,34 @@ class Sampler:
                 self._epoch.add(device.partition(":")[0].lower(), sample)
                 if device in self._of_gpu:
                     self._of_gpu[device].add("gpu", sample)
+                self._log_faults(device, sample)
             except GpuLost as error:
                 logging.error("Worker %s: %s: %s.", self._worker, device, error)
                 sample = {"lost": str(error)}
                 del sources[device]
             records.append({**record, **sample})
         self._do(lambda lines: lines.append(*records, sync=False))
+
+    def _log_faults(self, device: str, sample: dict[str, Any]) -> None:
+        """Logs, once per GPU, what slows it down and what may not be read."""
+        faults = sorted(FAULTY.intersection(sample.get("throttle_reasons", ())))
+        if faults and device not in self._slowed:
+            self._slowed.add(device)
+            logging.warning(
+                "Worker %s: %s is slowed down: %s. Check its cooling and power "
+                "supply.",
+                self._worker,
+                device,
+                ", ".join(faults),
+            )
+        gpu = self._opened.pop(device, None)  # After its first sample.
+        if gpu is not None and gpu.denied:
+            logging.warning(
+                "DeviceStats without some counters of %s: this user has no "
+                "permission for %s.",
+                device,
+                ", ".join(sorted(gpu.denied)),
+            )
 
     def _do(self, action: Callable[[JsonLines], None]) -> None:
         """Calls a function of the file, if there is one; logs its error."""
@@ -179,6 +213,11 @@ def sample_gpu(name: str, gpu: Gpu | None) -> dict[str, Any]:
     # TensorFlow's peak counts its tensors only, nothing else on the GPU.
     peak = tf.config.experimental.get_memory_info(name)["peak"]
     return {**(gpu.sample() if gpu else {}), "memory_peak_bytes": peak}
+
+
+def _raise(error: GpuLost) -> dict[str, Any]:
+    """The source of a GPU that was lost before its first sample."""
+    raise error
 
 
 class _Epoch:

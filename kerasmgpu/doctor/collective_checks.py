@@ -46,13 +46,13 @@ def bandwidths(
 
 
 def judge_collectives(
-    measured: dict[str, Any], gpus: list[dict[str, Any]], is_job: bool
+    measured: dict[str, Any], driver: dict[str, Any], is_job: bool
 ) -> Iterator[Finding]:
     """Judges what the process of this module returned.
 
     Args:
         measured: Its dictionary, or `{"error": why it failed}`.
-        gpus: List of this machine's GPUs, as of `gpu_checks.gpu_facts`; empty without.
+        driver: This machine's GPUs, as of `gpu_checks.gpu_facts`.
         is_job: Boolean, whether there are several workers.
     """
     if "error" in measured:
@@ -75,7 +75,7 @@ def judge_collectives(
         "all_reduce", last["bytes"], last["seconds"], measured["replicas"]
     )
     text = f"all-reduce of {last['bytes'] >> 20} MiB: {bus / 1e9:.3g} GB/s"
-    rate = None if is_job else links_rate(gpus)
+    rate = None if is_job else links_rate(driver)
     if rate is None or "GPU" not in measured["devices"][0]:
         yield fine("collectives", "collectives", text)
         return
@@ -88,14 +88,18 @@ def judge_collectives(
     )
 
 
-def links_rate(gpus: list[dict[str, Any]]) -> float | None:
+def links_rate(driver: dict[str, Any]) -> float | None:
     """Returns what a ring over GPUs can carry, in bytes per second.
 
-    NVLinks where all have them, else PCIe; `None` where it isn't known.
+    NVLinks where they connect all GPUs, else PCIe; `None` where it isn't known.
+
+    Args:
+        driver: See `judge_collectives`.
     """
+    gpus = driver.get("gpus")
     if not gpus:
         return None
-    if all(gpu.get("nvlinks") for gpu in gpus):
+    if are_connected(driver["topology"]):
         return 1e9 * min(
             gpu_links.nvlink_rate(gpu["nvlink_version"], gpu["nvlinks"])
             for gpu in gpus
@@ -107,6 +111,24 @@ def links_rate(gpus: list[dict[str, Any]]) -> float | None:
         for gpu in gpus
     )
     return 1e9 * slowest or None
+
+
+def are_connected(topology: list[list[str]]) -> bool:
+    """Whether NVLinks lead from each GPU to each other one, over others or not.
+
+    Args:
+        topology: As `gpu_links.topology` returns it.
+    """
+    reached, last = set(), {0}
+    while last:
+        reached |= last
+        last = {
+            place
+            for row in last
+            for place, kind in enumerate(topology[row] if topology else ())
+            if kind.startswith("NV") and place not in reached
+        }
+    return len(topology) > 1 and len(reached) == len(topology)
 
 
 _ROUNDS = 5

@@ -20,6 +20,7 @@ from kerasmgpu.doctor.host_checks import host_facts, judge_host
 from kerasmgpu.doctor.tensorflow_checks import judge_versions
 from kerasmgpu.doctor.trials import JOB, TRIALS, judge_trials
 from kerasmgpu.errors import InputError, checked_integer, checked_number
+from kerasmgpu.hardware.cuda_devices import VARIABLE
 from kerasmgpu.job import cluster
 
 _CPU_MEGABYTES, _GPU_MEGABYTES = 16, 256
@@ -184,24 +185,32 @@ def _findings(
     workers: list[dict[str, Any]],
     trials: dict[str, Any],
 ) -> Iterator[Finding]:
+    is_job = len(workers) > 1
+    told = set()
     for number, facts in enumerate(workers):
-        for one in _of_worker(facts):
-            if len(workers) == 1:
+        for one in _of_worker(facts, is_job):
+            if not is_job:
                 yield one
-            elif number == 0 or one.status != OK:
+                continue
+            # Workers of one machine find the same GPUs and limits.
+            of_host = (facts["host_name"], one)
+            if number == 0 or (one.status != OK and of_host not in told):
                 subject = f"worker {number}: {one.subject}"
                 yield dataclasses.replace(one, subject=subject)
+            told.add(of_host)
     yield from judge_workers(workers, measured.get("clocks", []))
-    gpus = workers[0]["driver"].get("gpus", [])
-    is_job = len(workers) > 1
-    checked = judged(judge_collectives, "collectives", measured, gpus, is_job)
+    driver = workers[0]["driver"]
+    checked = judged(judge_collectives, "collectives", measured, driver, is_job)
     yield from checked
     yield from judge_trials(trials)
 
 
-def _of_worker(facts: dict[str, Any]) -> Iterator[Finding]:
+def _of_worker(facts: dict[str, Any], is_job: bool) -> Iterator[Finding]:
     tensorflow, host = facts["tensorflow"], facts["host"]
     environment = host.get("environment", {})
+    if is_job and environment:  # The launcher's, which is as it should be.
+        others = {k: v for k, v in environment.items() if k != VARIABLE}
+        host = {**host, "environment": others}
     yield from judged(judge_versions, "versions", facts["versions"], tensorflow)
     yield from judged(
         judge_gpus,
@@ -210,6 +219,7 @@ def _of_worker(facts: dict[str, Any]) -> Iterator[Finding]:
         tensorflow,
         environment,
         facts["log"],
+        is_job,
     )
     yield from judged(judge_host, "host", host)
 

@@ -71,11 +71,16 @@ CATALOGUE = {
     "gpus_not_seen": (
         PROBLEM,
         "look at nvidia-smi and dmesg for a GPU that is lost, in exclusive "
-        "mode, or has MIG on, and at TensorFlow's log with "
-        "TF_CPP_MIN_LOG_LEVEL=0; it leaves out GPUs with far fewer processors "
+        "mode, or has MIG on, at nvidia-fabricmanager on machines with "
+        "NVSwitches, and at TensorFlow's log with TF_CPP_MIN_LOG_LEVEL=0; it "
+        "leaves out GPUs with far fewer processors "
         "than the first (TF_MIN_GPU_MULTIPROCESSOR_COUNT)",
     ),
-    "gpu_lost": (PROBLEM, "look for Xid errors in dmesg; restart the machine"),
+    "gpu_lost": (
+        PROBLEM,
+        "until then training on several GPUs may fail at its start: CUDA does "
+        "not always start beside a lost GPU",
+    ),
     "gpu_in_use": (
         NOTE,
         "they slow it down and take memory: end them (nvidia-smi lists them), "
@@ -90,6 +95,11 @@ CATALOGUE = {
         PROBLEM,
         "results can't be trusted: reset the GPU; replace it if they come back",
     ),
+    "rows_pending": (
+        NOTE,
+        "reset the GPU (nvidia-smi --gpu-reset) or restart the machine before "
+        "a long run",
+    ),
     "throttled": (
         NOTE,
         "check cooling and the power limit (nvidia-smi -q -d PERFORMANCE)",
@@ -98,6 +108,20 @@ CATALOGUE = {
         NOTE,
         "input and collectives over PCIe are as much slower: seat the card in "
         "another slot, or check the riser and the BIOS",
+    ),
+    "pcie_slow": (
+        NOTE,
+        "input and collectives over PCIe are as much slower: the slot, the "
+        "riser or the BIOS allows no more",
+    ),
+    "nvlink_down": (
+        NOTE,
+        "collectives are as slow as this GPU: see nvidia-smi nvlink --status, "
+        "reset the GPUs, and check the fabric manager's log",
+    ),
+    "counters_denied": (
+        NOTE,
+        "what they count is missing here; an administrator can see it",
     ),
     "no_nvlink": (
         NOTE,
@@ -153,6 +177,7 @@ CATALOGUE = {
         PROBLEM,
         "install the same versions everywhere: workers must trace the same step",
     ),
+    # Also of one machine.
     "gpus_differ": (
         NOTE,
         "replicas have equal shares of a batch: the slowest GPU sets the pace",

@@ -4,20 +4,19 @@ Minimum drivers are those of "CUDA Toolkit Release Notes", table "CUDA Toolkit
 and Minimum Required Driver Version for CUDA Minor Version Compatibility".
 """
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
 from kerasmgpu.doctor.findings import Finding, fine, found
-from kerasmgpu.hardware import gpu_links, nvml
-from kerasmgpu.hardware.gpu import NOT_SLOWED, Gpu, GpuLost
+from kerasmgpu.doctor.card_checks import judge_card, judge_cards, judge_links
+from kerasmgpu.hardware import cuda_devices, gpu_links, nvml
+from kerasmgpu.hardware.gpu import Gpu, GpuLost
 
 _LEAST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580, 65, 6)}
 """Oldest driver on Linux for a major version of CUDA."""
 
 _BLACKWELL = (10, 0)
 _CUDA_OF_BLACKWELL = (12, 8)  # Its release notes: compute capability 10 and 12.
-_USED_BY_OTHERS = 0.02  # A share of the memory; a display takes less.
 _LIBRARIES = ("libcudart", "libcudnn", "libcublas")
 
 
@@ -26,6 +25,7 @@ def judge_gpus(
     tensorflow: dict[str, Any],
     environment: dict[str, str],
     log: list[str],
+    is_job: bool = False,
 ) -> Iterator[Finding]:
     """Judges what the driver and TensorFlow see.
 
@@ -34,6 +34,8 @@ def judge_gpus(
         tensorflow: As the process of `tensorflow_checks` returns them; or
             `{"error": why it failed}`.
         log: List of TensorFlow's log lines on GPU libraries.
+        is_job: Boolean, whether this is one worker of several, each of which
+            is to see its own GPUs.
     """
     seen = tensorflow.get("gpus", [])
     if "missing" in driver:
@@ -42,12 +44,13 @@ def judge_gpus(
     else:
         yield _driver(driver, tensorflow.get("build", {}).get("cuda_version"))
         if "error" not in tensorflow:
-            yield _visible(driver, tensorflow, environment, log)
+            yield _visible(driver, tensorflow, environment, log, is_job)
         for gpu in driver["gpus"]:
-            yield from _one_gpu(gpu)
+            yield from judge_card(gpu)
         for line in driver["lost"]:
             yield found("gpu_lost", "GPUs", line)
-        yield from _links(driver["topology"])
+        yield from judge_cards(driver["gpus"])
+        yield from judge_links(driver["topology"], driver["gpus"])
     if seen:
         text = f"TensorFlow has loaded {', '.join(tensorflow['libraries'])}"
         yield fine("libraries", "GPUs", text)
@@ -56,13 +59,15 @@ def judge_gpus(
 
 
 def _driver(driver: dict[str, Any], built: str | None) -> Finding:
-    text = f"driver {driver['driver']}, for CUDA up to {driver['cuda']}"
+    version, newest = driver["driver"] or "unknown", driver["cuda"] or "unknown"
+    text = f"driver {version}, for CUDA up to {newest}"
     if not built:
         return fine("driver", "GPUs", text)
     text += f"; TensorFlow was built with CUDA {built}"
     cuda = _numbers(built)
     least = _LEAST_DRIVER.get(cuda[0])
-    if least is not None and _numbers(driver["driver"]) < least:
+    own = _numbers(driver["driver"] or "")
+    if least is not None and own and own < least:
         values = {"cuda": cuda[0], "least": _dotted(least)}
         return found("driver_too_old", "GPUs", text, **values)
     if driver["cuda"] and _numbers(driver["cuda"]) < cuda[:2]:
@@ -75,18 +80,26 @@ def _visible(
     tensorflow: dict[str, Any],
     environment: dict[str, str],
     log: list[str],
+    is_job: bool,
 ) -> Finding:
     """Compares GPUs, and says why TensorFlow misses some."""
-    there, seen = len(driver["gpus"]), len(tensorflow["gpus"])
-    there += len(driver["lost"])
+    there, seen = driver["count"], len(tensorflow["gpus"])
     text = f"the driver sees {there} GPUs, TensorFlow {seen}"
-    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if driver["denied"]:
+        text += f"; this user may not use {len(driver['denied'])} more"
+    chosen = environment.get(cuda_devices.VARIABLE)
     build = tensorflow["build"]
     if seen == there:
         return fine("gpus_visible", "GPUs", text)
+    if seen == 1 and any(gpu.get("mig_mode") for gpu in driver["gpus"]):
+        text += ": one part of one of them, since MIG is on"
+        return fine("gpus_visible", "GPUs", text)
     if chosen is not None:
-        text += f": CUDA_VISIBLE_DEVICES={chosen}"
-        return found("gpus_hidden", "GPUs", text)
+        text += f": {cuda_devices.VARIABLE}={chosen}"
+        if seen == len(cuda_devices.named(chosen)):
+            if is_job:
+                return fine("gpus_visible", "GPUs", text)
+            return found("gpus_hidden", "GPUs", text)
     if not build.get("is_cuda_build"):
         text += ": this TensorFlow is built without CUDA"
         return found("tensorflow_without_cuda", "GPUs", text)
@@ -102,63 +115,6 @@ def _visible(
         return found("libraries_missing", "GPUs", text, **values)
     told = f": {log[-1].split('] ', 1)[-1]}" if log else ""
     return found("gpus_not_seen", "GPUs", text + told)
-
-
-def _one_gpu(gpu: dict[str, Any]) -> Iterator[Finding]:
-    subject = f"GPU {gpu['index']}"
-    yield fine("gpu", subject, _description(gpu))
-    used, total = gpu.get("memory_bytes", 0), gpu.get("memory_total_bytes", 1)
-    others = len(gpu.get("processes", ()))
-    if others or used > _USED_BY_OTHERS * total:
-        text = f"{used / 2**30:.1f} GiB are in use, by {others} processes"
-        yield found("gpu_in_use", subject, text)
-    if gpu.get("mig_mode"):
-        yield found("mig", subject, "MIG is on: the GPU is divided")
-    errors = gpu.get("ecc_uncorrected_errors", 0)
-    if errors or gpu.get("remapped_rows_failed"):
-        text = f"{errors} uncorrected memory errors since the driver's start"
-        if gpu.get("remapped_rows_failed"):
-            text += "; a row could not be replaced"
-        yield found("ecc_errors", subject, text)
-    reasons = set(gpu.get("throttle_reasons", ())) - NOT_SLOWED
-    if reasons:
-        text = f"its clock is lowered: {', '.join(sorted(reasons))}"
-        yield found("throttled", subject, text)
-    width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
-    if width and most and width < most:
-        text = f"PCIe runs with {width} of {most} lanes"
-        yield found("pcie_narrow", subject, text)
-
-
-def _description(gpu: dict[str, Any]) -> str:
-    words = [str(gpu.get("name", "unknown"))]
-    if "memory_total_bytes" in gpu:
-        words.append(f"{gpu['memory_total_bytes'] / 2**30:.1f} GiB")
-    if "pcie_width" in gpu:
-        generation = gpu.get("pcie_generation_max", "?")
-        words.append(f"PCIe {generation} x{gpu['pcie_width']}")
-    if gpu.get("nvlinks"):
-        words.append(f"{gpu['nvlinks']} NVLinks {gpu['nvlink_version']}")
-    return ", ".join(words)
-
-
-def _links(topology: list[list[str]]) -> Iterator[Finding]:
-    kinds: dict[str, list[str]] = {}
-    for one, two in itertools.combinations(range(len(topology)), 2):
-        kinds.setdefault(topology[one][two], []).append(f"{one}–{two}")
-    text = "; ".join(
-        f"{kind} ({_links_word(kind)}): {', '.join(pairs)}"
-        for kind, pairs in kinds.items()
-    )
-    if kinds and all(kind.startswith("NV") for kind in kinds):
-        yield fine("links", "links", text)
-    elif kinds:
-        yield found("no_nvlink", "links", text)
-
-
-def _links_word(kind: str) -> str:
-    key = "NV" if kind.startswith("NV") else kind
-    return gpu_links.WORDS.get(key, "unknown")
 
 
 def _capability(
@@ -203,27 +159,39 @@ def gpu_facts() -> dict[str, Any]:
 
     Returns:
         Dictionary of `"driver"` and `"cuda"` (strings, the driver's version
-        and the newest CUDA that it runs), `"gpus"` (list of dictionaries, as
-        of `Gpu.describe` and `Gpu.sample`, with `"nvlinks"` and
-        `"nvlink_version"`), `"lost"` (list of lines) and `"topology"` (see
-        `gpu_links.topology`); or of `"missing"`, why nothing is known.
+        and the newest CUDA that it runs; or `None`), `"count"` (integer, the
+        GPUs that this user may use), `"gpus"` (list of dictionaries, as of
+        `Gpu.describe` and `Gpu.sample`, with `"nvlinks"`, `"nvlink_version"`
+        and `"denied"`, NVML's functions that this user may not call), `"lost"`
+        (list of lines), `"denied"` (indices of GPUs that this user may not
+        use) and `"topology"` of `"gpus"` (see `gpu_links.topology`); or of
+        `"missing"`, why nothing is known.
     """
     api, reason = nvml.open_nvml()
     if api is None:
         return {"missing": reason}
     try:
-        lost, gpus = list(api.lost), []
+        lost, there = list(api.lost), len(api.gpus) + len(api.lost)
+        facts, answering = [], []
         for gpu in api.gpus:
             try:
-                gpus.append(_of_gpu(gpu))
+                facts.append(_of_gpu(gpu))
+                answering.append(gpu)
             except GpuLost as error:
                 lost.append(str(error))
+        try:
+            topology = gpu_links.topology(answering)
+        except GpuLost as error:  # Since then.
+            lost.append(str(error))
+            topology = []
         return {
             "driver": api.driver_version,
             "cuda": api.cuda_version,
-            "gpus": gpus,
+            "count": there,
+            "gpus": facts,
             "lost": lost,
-            "topology": [] if lost else gpu_links.topology(api),
+            "denied": api.denied,
+            "topology": topology,
         }
     finally:
         api.close()
@@ -236,6 +204,7 @@ def _of_gpu(gpu: Gpu) -> dict[str, Any]:
         **gpu.sample(),
         "nvlinks": links.count,
         "nvlink_version": links.version,
+        "denied": sorted(gpu.denied),
     }
     # Names of a GPU and its place, which no text to paste needs.
     return {k: v for k, v in facts.items() if k not in ("uuid", "pci_bus_id")}

@@ -2,7 +2,7 @@
 
 - `nvml`: the GPUs of this machine; `gpu`: what the driver counts of each.
 - `gpu_links`: which GPUs are connected how.
-- `cuda_devices`: the UUID of a GPU that CUDA has numbered.
+- `cuda_devices`: GPUs as CUDA names and numbers them.
 - `data_sheets`: memory and peaks of GPUs, by name.
 - `device_memory`: a device's memory, as text.
 """

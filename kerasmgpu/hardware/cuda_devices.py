@@ -1,4 +1,4 @@
-"""The UUID of a GPU that CUDA has numbered, asked of the CUDA driver itself.
+"""GPUs as CUDA names and numbers them: the UUID is asked of its driver.
 
 CUDA numbers the GPUs that `CUDA_VISIBLE_DEVICES` names (by index, UUID or MIG
 instance), the fastest first unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`; NVML
@@ -8,6 +8,8 @@ numbers all GPUs, by PCI bus. Only the driver knows which is which.
 import ctypes
 import uuid
 from typing import Any
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def uuids(ordinal: int) -> list[str]:
@@ -33,6 +35,25 @@ def uuids(ordinal: int) -> list[str]:
         return []
     text = uuid.UUID(bytes=octets.raw)
     return [f"GPU-{text}", f"MIG-{text}"]
+
+
+def named(text: str) -> tuple[str, ...]:
+    """Parses `CUDA_VISIBLE_DEVICES` as CUDA does.
+
+    Names behind a -1, or another one that is no device, are not visible.
+
+    Example:
+
+    >>> named("2, 3,-1,4")
+    ('2', '3')
+    """
+    names = []
+    for name in text.split(","):
+        name = name.strip()
+        if not name or name.startswith("-") or name == "NoDevFiles":
+            break
+        names.append(name)
+    return tuple(names)
 
 
 def _driver() -> Any:

@@ -17,12 +17,18 @@ _THROTTLE_REASONS = {
 """Maps the end of a constant's name to the words of `nvidia-smi`."""
 NOT_SLOWED = {"idle", "applications clocks setting", "display clock setting"}
 """Throttle reasons that don't tell of too little power or cooling."""
+FAULTY = {"HW slowdown", "HW thermal slowdown", "HW power brake"}
+"""Throttle reasons that no healthy machine has: the GPU is too hot, or its power
+supply fails. A power cap, in contrast, is usual under load."""
 _PCIE = {
     "pcie_generation": "CurrPcieLinkGeneration",
     "pcie_generation_max": "MaxPcieLinkGeneration",
+    "pcie_generation_of_gpu": "GpuMaxPcieLinkGeneration",
     "pcie_width": "CurrPcieLinkWidth",
     "pcie_width_max": "MaxPcieLinkWidth",
 }
+LOOK = "Look for Xid errors in `dmesg`, and restart the machine"
+"""What to do about a GPU that can't be reached."""
 _ALL_LINKS = 2**32 - 1
 """Scope of a field value: its sum over all NVLinks."""
 
@@ -81,9 +87,12 @@ class Gpu:
             function,
             self.handle if of is None else of,
             *arguments,
-            gpu=f"{self.index} ({self.uuid})" if self.uuid else self.index,
+            gpu=self._place(),
             denied=self.denied,
         )
+
+    def _place(self) -> str:
+        return f"{self.index} ({self.uuid})" if self.uuid else str(self.index)
 
     def sample(self) -> dict[str, Any]:
         """Returns what changes all the time.
@@ -103,7 +112,8 @@ class Gpu:
             `pcie_tx_bytes_per_second`.
 
         Raises:
-            GpuLost: If the GPU fell off its bus, or needs a reset.
+            GpuLost: If the GPU fell off its bus, needs a reset, or gives no
+                answer at all.
         """
         api, ask = self.api, self.ask
         rates = ask(api.nvmlDeviceGetUtilizationRates)
@@ -111,8 +121,7 @@ class Gpu:
         received, sent = self._nvlink_bytes()
         clock = api.nvmlDeviceGetClockInfo
         pcie = api.nvmlDeviceGetPcieThroughput
-        return _known(
-            name=self.name or None,
+        figures = _known(
             utilization=_scaled(rates and rates.gpu, 0.01),
             memory_bytes=memory and memory.used,
             memory_total_bytes=memory and memory.total,
@@ -132,30 +141,42 @@ class Gpu:
                 ask(pcie, api.NVML_PCIE_UTIL_TX_BYTES), 1000
             ),
         )
+        if not figures and not self.denied:
+            raise GpuLost(
+                f"GPU {self._place()} gives no answer any more. {LOOK}"
+            )
+        return _known(name=self.name or None) | figures
 
     def describe(self) -> dict[str, Any]:
         """Returns what stays the same, and who uses the GPU.
 
         Returns:
             Dictionary with those of these keys that are known: `index`, `name`,
-            `uuid`, `pci_bus_id`, `memory_total_bytes`, `power_limit_watts`,
+            `uuid`, `pci_bus_id`, `memory_total_bytes`,
+            `memory_reserved_bytes` (by the driver itself), `power_limit_watts`,
             `sm_clock_max_mhz`, `memory_clock_max_mhz`, `pcie_generation` and
             `pcie_width` (as they are now: an idle GPU lowers them) with
-            `pcie_generation_max` and `pcie_width_max`, `mig_mode` (Boolean),
+            `pcie_generation_max` and `pcie_width_max` (in this machine) and
+            `pcie_generation_of_gpu` (in any), `mig_mode` (Boolean),
             `ecc_mode` (Boolean), `ecc_uncorrected_errors` (since the driver was
             loaded), `remapped_rows_pending` and `remapped_rows_failed`
-            (Booleans; a failure: replace the GPU), and `processes` (list of
-            dictionaries of `pid` and `memory_bytes`).
+            (Booleans; a failure: replace the GPU), `retired_pages_pending`
+            (Boolean; of GPUs before the A100, which remap no rows), and
+            `processes` (list of dictionaries of `pid` and `memory_bytes`).
 
         Raises:
             GpuLost: See `sample`.
         """
         api, ask = self.api, self.ask
         memory = ask(api.nvmlDeviceGetMemoryInfo, of=self._own)
+        # The first version, of `sample`, counts the reserved bytes as used.
+        second = api.nvmlMemory_v2
+        reserved = ask(api.nvmlDeviceGetMemoryInfo, second, of=self._own)
         pci = ask(api.nvmlDeviceGetPciInfo)
         mig = ask(api.nvmlDeviceGetMigMode)
         ecc = ask(api.nvmlDeviceGetEccMode)
         rows = ask(api.nvmlDeviceGetRemappedRows)
+        pages = ask(api.nvmlDeviceGetRetiredPagesPendingStatus)
         processes = ask(api.nvmlDeviceGetComputeRunningProcesses, of=self._own)
         errors = (api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, api.NVML_VOLATILE_ECC)
         clock = api.nvmlDeviceGetMaxClockInfo
@@ -165,6 +186,7 @@ class Gpu:
             uuid=self.uuid or None,
             pci_bus_id=pci and pci.busId,
             memory_total_bytes=memory and memory.total,
+            memory_reserved_bytes=reserved and reserved.reserved,
             power_limit_watts=_scaled(
                 ask(api.nvmlDeviceGetEnforcedPowerLimit), 0.001
             ),
@@ -181,6 +203,7 @@ class Gpu:
             ),
             remapped_rows_pending=rows and bool(rows[2]),
             remapped_rows_failed=rows and bool(rows[3]),
+            retired_pages_pending=pages if pages is None else bool(pages),
             processes=processes
             and [
                 _known(pid=one.pid, memory_bytes=one.usedGpuMemory)
@@ -216,6 +239,30 @@ class Gpu:
         ]
 
 
+def lost_line(api: Any, error: Any, gpu: int | str) -> str:
+    """Returns a line on a GPU that can't be reached; empty: it can be.
+
+    Args:
+        error: `pynvml.NVMLError`.
+    """
+    if error.value == api.NVML_ERROR_GPU_IS_LOST:
+        return (
+            f"GPU {gpu} is lost: it fell off the bus. Look for Xid 79 in "
+            "`dmesg`, and restart the machine"
+        )
+    if error.value == api.NVML_ERROR_RESET_REQUIRED:
+        return (
+            f"GPU {gpu} needs a reset. Look for Xid errors in `dmesg`, end "
+            "its processes and run `nvidia-smi --gpu-reset`"
+        )
+    if error.value == api.NVML_ERROR_INSUFFICIENT_POWER:
+        return (
+            f"GPU {gpu} has too little power. Connect its external power "
+            "cables"
+        )
+    return ""
+
+
 def ask(
     api: Any,
     function: Callable[..., Any],
@@ -229,16 +276,9 @@ def ask(
     except getattr(api, "NVMLLibraryMismatchError", ()):
         return None  # The driver is older than the function.
     except api.NVMLError as error:
-        if error.value == api.NVML_ERROR_GPU_IS_LOST:
-            raise GpuLost(
-                f"GPU {gpu} is lost: it fell off the bus. Look for Xid 79 in "
-                "`dmesg`, and restart the machine"
-            ) from None
-        if error.value == api.NVML_ERROR_RESET_REQUIRED:
-            raise GpuLost(
-                f"GPU {gpu} needs a reset. Look for Xid errors in `dmesg`, end "
-                "its processes and run `nvidia-smi --gpu-reset`"
-            ) from None
+        lost = lost_line(api, error, gpu)
+        if lost:
+            raise GpuLost(lost) from None
         if error.value == api.NVML_ERROR_UNINITIALIZED:
             raise  # Asked after `Nvml.close`.
         if error.value == api.NVML_ERROR_NO_PERMISSION and denied is not None:

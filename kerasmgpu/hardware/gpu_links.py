@@ -2,10 +2,10 @@
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from kerasmgpu.hardware.gpu import Gpu
-from kerasmgpu.hardware.nvml import Nvml
 
 _VERSIONS = ("", "1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0")
 """NVLink's versions, by NVML's number (`NVML_NVLINK_VERSION_…`)."""
@@ -89,11 +89,14 @@ def nvlinks(gpu: Gpu) -> NvLinks:
     return NvLinks(version, dict(peers), to_switches)
 
 
-def topology(nvml: Nvml) -> list[list[str]]:
+def topology(gpus: Sequence[Gpu]) -> list[list[str]]:
     """Returns the matrix of `nvidia-smi topo -m`, without network cards.
 
+    Args:
+        gpus: Sequence of `Gpu`.
+
     Returns:
-        A list of strings per GPU of `nvml.gpus`, one per GPU: `"X"` for itself,
+        A list of strings per GPU, one per GPU: `"X"` for itself,
         `"NV4"` for four NVLinks (through NVSwitches: the fewer of the two
         GPUs'), else the part of PCIe that the data pass, a key of `WORDS`;
         `"?"` if unknown.
@@ -105,12 +108,12 @@ def topology(nvml: Nvml) -> list[list[str]]:
 
     ```python
     nvml, _ = open_nvml()
-    for gpu, row in zip(nvml.gpus, topology(nvml)):
+    for gpu, row in zip(nvml.gpus, topology(nvml.gpus)):
         print(gpu.index, *row)  # 0 X NV4, then 1 NV4 X
     ```
     """
-    links = [nvlinks(gpu) for gpu in nvml.gpus]
-    addresses = [_address_of(gpu) for gpu in nvml.gpus]
+    links = [nvlinks(gpu) for gpu in gpus]
+    addresses = [_address_of(gpu) for gpu in gpus]
 
     def between(first: int, second: int) -> str:
         if first == second:
@@ -120,7 +123,7 @@ def topology(nvml: Nvml) -> list[list[str]]:
         )
         if count:
             return f"NV{count}"
-        return _pcie(nvml.gpus[first], nvml.gpus[second])
+        return _pcie(gpus[first], gpus[second])
 
     numbers = range(len(links))
     return [[between(row, column) for column in numbers] for row in numbers]

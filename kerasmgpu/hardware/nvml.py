@@ -6,7 +6,7 @@ Nothing here needs TensorFlow or creates a CUDA context.
 from typing import Any
 
 from kerasmgpu.hardware import cuda_devices
-from kerasmgpu.hardware.gpu import Gpu, GpuLost, ask
+from kerasmgpu.hardware.gpu import LOOK, Gpu, GpuLost, ask, lost_line
 
 _NOT_READABLE = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "no NVIDIA driver: libnvidia-ml.so.1 was "
@@ -66,7 +66,9 @@ class Nvml:
         driver_version: String such as `"570.86.15"`; `None` if unknown.
         cuda_version: String, the latest CUDA that the driver supports.
         gpus: List of `Gpu`, without the lost ones.
-        lost: List of strings, a line about each lost GPU.
+        lost: List of strings, a line about each GPU that can't be reached.
+        denied: List of integers, indices of GPUs that this user may not use,
+            as under a scheduler that has allotted others.
     """
 
     def __init__(self, api: Any) -> None:
@@ -78,11 +80,13 @@ class Nvml:
         )
         self.gpus: list[Gpu] = []
         self.lost: list[str] = []
+        self.denied: list[int] = []
         for index in range(api.nvmlDeviceGetCount()):
-            by_index = api.nvmlDeviceGetHandleByIndex
             try:
-                handle = ask(api, by_index, index, gpu=index)
-                if handle is not None:
+                handle = _handle(api, index)
+                if handle is None:
+                    self.denied.append(index)
+                else:
                     self.gpus.append(Gpu(api, handle, index))
             except GpuLost as error:
                 self.lost.append(str(error))
@@ -97,9 +101,12 @@ class Nvml:
             if gpu.uuid == uuid:
                 return gpu
         api = self._api
-        instance = ask(api, api.nvmlDeviceGetHandleByUUID, uuid)
+        instance = ask(api, api.nvmlDeviceGetHandleByUUID, uuid, gpu=uuid)
         whole = instance and ask(
-            api, api.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, instance
+            api,
+            api.nvmlDeviceGetDeviceHandleFromMigDeviceHandle,
+            instance,
+            gpu=uuid,
         )
         if not whole:
             return None
@@ -113,6 +120,9 @@ class Nvml:
         Args:
             ordinal: Integer, CUDA's number in this process. It is that in the
                 name of TensorFlow's physical device.
+
+        Raises:
+            GpuLost: If it can't be reached.
         """
         found = map(self.find, cuda_devices.uuids(ordinal))
         return next(filter(None, found), None)
@@ -120,3 +130,21 @@ class Nvml:
     def close(self) -> None:
         """Ends NVML; its GPUs can't be read any more."""
         self._api.nvmlShutdown()
+
+
+def _handle(api: Any, index: int) -> Any:
+    """Returns NVML's handle of a GPU; `None` if this user may not use it.
+
+    Raises:
+        GpuLost: If it can't be reached. One that fell off its bus before NVML
+            was started gives an unknown error, as in `nvidia-smi`.
+    """
+    try:
+        return api.nvmlDeviceGetHandleByIndex(index)
+    except api.NVMLError as error:
+        if error.value == api.NVML_ERROR_NO_PERMISSION:
+            return None
+        raise GpuLost(
+            lost_line(api, error, index)
+            or f"GPU {index} can't be reached: {error}. {LOOK}"
+        ) from None

@@ -1,12 +1,16 @@
 """Finds this machine's GPUs and assigns them to workers."""
 
 import dataclasses
+import re
 import subprocess
 from collections.abc import Mapping
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.hardware.cuda_devices import VARIABLE, named
 
-_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
+_UNREACHABLE = "Unable to determine the device handle"
+"""What `nvidia-smi` says of a GPU that fell off its bus."""
 _SECONDS_TO_LIST = 60  # The first use may load the driver, which is slow.
 
 
@@ -18,16 +22,29 @@ class Gpus:
         names: Tuple of strings, indices or UUIDs as in `CUDA_VISIBLE_DEVICES`.
             Empty without GPUs, or if they are disabled.
         source: String, the source of this list, for messages.
+        divided: Tuple of strings, the `names` that have MIG on.
     """
 
     names: tuple[str, ...]
     source: str
+    divided: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Returns a sentence about the GPUs, without its full stop."""
         if not self.names:
             return f"There is no GPU here ({self.source})"
         return f"GPUs here: {len(self.names)} ({self.source})"
+
+    def note(self) -> str:
+        """Returns a sentence about GPUs with MIG, without its full stop."""
+        if not self.divided:
+            return ""
+        many = len(self.divided) > 1
+        return (
+            f"MIG is on for GPU{'s' if many else ''} {', '.join(self.divided)}: "
+            "a worker uses one part of its GPU (nvidia-smi -mig 0 makes it "
+            "whole)"
+        )
 
     def require(self, num_workers: int, devices_per_worker: int) -> None:
         """Raises if there are GPUs, but not enough for the workers.
@@ -39,7 +56,7 @@ class Gpus:
             raise InputError(
                 f"{num_workers} workers with {devices_per_worker} each need "
                 f"{needed} GPUs. {self.describe()}. Ask for fewer workers, or "
-                f"set {_VARIABLE}=-1 to run on the CPU"
+                f"set {VARIABLE}=-1 to run on the CPU"
             )
 
     def of_worker(self, place: int, devices_per_worker: int) -> tuple[str, ...]:
@@ -56,7 +73,7 @@ class Gpus:
     ) -> dict[str, str]:
         """Returns the environment variables that pin a worker to its GPUs."""
         names = self.of_worker(place, devices_per_worker)
-        return {_VARIABLE: ",".join(names)} if names else {}
+        return {VARIABLE: ",".join(names)} if names else {}
 
 
 def visible(environ: Mapping[str, str]) -> Gpus:
@@ -69,9 +86,9 @@ def visible(environ: Mapping[str, str]) -> Gpus:
     Raises:
         InputError: If `nvidia-smi` exists but fails.
     """
-    text = environ.get(_VARIABLE)
+    text = environ.get(VARIABLE)
     if text is not None:
-        return Gpus(_names(text), f"{_VARIABLE}={text}")
+        return Gpus(named(text), f"{VARIABLE}={text}")
     try:
         listing = subprocess.run(
             ["nvidia-smi", "-L"],
@@ -85,24 +102,28 @@ def visible(environ: Mapping[str, str]) -> Gpus:
     except subprocess.TimeoutExpired:
         raise InputError(
             f"nvidia-smi -L did not answer within {_SECONDS_TO_LIST} s: check "
-            f"the driver, or set {_VARIABLE} (-1: CPU only)"
+            f"the driver, or set {VARIABLE} (-1: CPU only)"
         ) from None
-    if listing.returncode:
-        said = " ".join((listing.stdout + listing.stderr).split())
+    lines = (listing.stdout + listing.stderr).splitlines()
+    uuids, divided, said = [], [], []
+    for line in lines:
+        if found := _GPU.match(line):
+            uuids.append(found[1])
+        elif line.startswith("  MIG "):
+            divided.append(str(len(uuids) - 1))
+        elif line.strip():
+            said.append(" ".join(line.split()))
+    if uuids and any(line.startswith(_UNREACHABLE) for line in said):
         raise InputError(
-            f"nvidia-smi -L failed with status {listing.returncode}: {said}. "
-            f"Check the driver, or set {_VARIABLE} (-1: CPU only)"
+            f"nvidia-smi -L can't reach a GPU: {' '.join(said)}. Restart the "
+            "machine; until then, train on the others with "
+            f"{VARIABLE}={','.join(uuids)}"
         )
-    count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
-    return Gpus(tuple(map(str, range(count))), "nvidia-smi -L")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Parses the list as CUDA does: names after a -1 are not visible."""
-    names = []
-    for name in text.split(","):
-        name = name.strip()
-        if not name or name.startswith("-") or name == "NoDevFiles":
-            break
-        names.append(name)
-    return tuple(names)
+    if listing.returncode:
+        raise InputError(
+            f"nvidia-smi -L failed with status {listing.returncode}: "
+            f"{' '.join(said)}. Check the driver, or set {VARIABLE} (-1: CPU "
+            "only)"
+        )
+    names = tuple(map(str, range(len(uuids))))
+    return Gpus(names, "nvidia-smi -L", tuple(dict.fromkeys(divided)))

@@ -153,7 +153,7 @@ def check(
     """
     checked_integer(devices_per_worker, "devices_per_worker", 1)
     found = gpus.visible(environ)
-    note = ""
+    note = found.note()
     if hosts is None:
         if rank not in (None, 0):
             raise InputError(f"--rank={rank} needs --hosts=a:4,b:4")

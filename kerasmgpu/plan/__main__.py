@@ -27,7 +27,13 @@ from kerasmgpu.errors import (
     checked_number,
 )
 from kerasmgpu.hardware import device_memory
-from kerasmgpu.plan import published, scaling_prediction, sources, tables
+from kerasmgpu.plan import (
+    own_links,
+    published,
+    scaling_prediction,
+    sources,
+    tables,
+)
 from kerasmgpu.plan.link_rates import LINKS, link
 from kerasmgpu.plan.mesh_time import predict_mesh
 from kerasmgpu.plan.step_time import ALGORITHMS, Machines, Step
@@ -41,6 +47,9 @@ _STEP_FLAGS = {
     "overlap": "overlap",
 }
 """Maps a flag to the attribute of `Step` that it sets."""
+
+_LINK = "pcie4"
+"""The link inside a machine, unless one is named."""
 
 _NOT_FOR_MESHES = {
     "batch_size_per_replica": "give --global_batch_size",
@@ -197,7 +206,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     number("input_examples_per_second", "Rate of one machine's input.")
     number("overlap", "Share of the backward pass that hides the all-reduce.")
     names = f"{', '.join(LINKS)}, or GB/s."
-    text("link", f"Between the replicas of a machine: {names}", "pcie4")
+    text("link", f"Between the replicas of a machine: {names}", _LINK)
     text("link_between", f"Between machines: {names}", "25gbit")
     number("latency_seconds", "Latency inside a machine. Default: the link's.")
     number(
@@ -257,6 +266,8 @@ def main(argv: list[str]) -> None:
         f"{values.link} inside, {values.link_between} between"
     )
     notes = list(measured.notes)
+    if values["link"].using_default_value and (text := own_links.note(_LINK)):
+        notes.append(text)
     if measured.sets_distribution:
         report = _predict_mesh(values, measured, machines)
         notes.append(

@@ -76,12 +76,21 @@ def test_bandwidths_are_those_of_nccl_tests(collective, share):
 H100 = {"nvlinks": 18, "nvlink_version": "4.0"}
 
 
+def machine(*gpus, kind):
+    """Facts of two GPUs that are connected by links of a kind."""
+    return {"gpus": list(gpus), "topology": [["X", kind], [kind, "X"]]}
+
+
+TWO_H100 = machine(H100, H100, kind="NV18")
+
+
 def test_rates_of_links():
     pcie = {"nvlinks": 0, "pcie_width": 16, "pcie_generation_max": 4}
-    assert links_rate([H100, H100]) == 450e9
-    slowest = links_rate([pcie, pcie | {"pcie_width": 4}])
+    assert links_rate(TWO_H100) == 450e9
+    slowest = links_rate(machine(pcie, pcie | {"pcie_width": 4}, kind="SYS"))
     assert slowest == pytest.approx(4 * 1.969e9, rel=1e-3)
-    assert links_rate([H100, {}]) is None and links_rate([]) is None
+    assert links_rate(machine(H100, {}, kind="?")) is None
+    assert links_rate({"missing": "no NVIDIA driver"}) is None
 
 
 def measured(seconds, is_right=True):
@@ -98,17 +107,17 @@ def bad(found):
 
 
 def test_an_all_reduce_as_fast_as_its_links():
-    (found,) = judge_collectives(measured(0.0008), [H100, H100], False)
+    (found,) = judge_collectives(measured(0.0008), TWO_H100, False)
     assert found.status == "ok" and "336 GB/s of 450 GB/s" in found.text
 
 
 def test_a_slow_all_reduce():
-    found = bad(judge_collectives(measured(0.02), [H100, H100], False))
+    found = bad(judge_collectives(measured(0.02), TWO_H100, False))
     assert list(found) == ["collective_slow"]
     # Between machines the links aren't known.
-    assert not bad(judge_collectives(measured(0.02), [H100, H100], True))
+    assert not bad(judge_collectives(measured(0.02), TWO_H100, True))
 
 
 def test_wrong_sums():
-    found = bad(judge_collectives(measured(0.0008, False), [H100] * 2, False))
+    found = bad(judge_collectives(measured(0.0008, False), TWO_H100, False))
     assert found["collective_wrong"].text == "wrong values: all_reduce"

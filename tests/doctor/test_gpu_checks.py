@@ -5,10 +5,11 @@ import pytest
 from kerasmgpu.doctor.gpu_checks import gpu_facts, judge_gpus
 from tests.hardware.recorded_nvml import (
     GIB,
+    IDLE,
     LOST,
     Library,
     geforce,
-    h100,
+    idle,
     install,
 )
 
@@ -17,12 +18,6 @@ BUILD = {
     "cuda_version": "12.5.1",
     "cudnn_version": "9",
     "is_cuda_build": True,
-}
-IDLE = {
-    "nvmlDeviceGetMemoryInfo": {"total": 80 * GIB, "used": GIB // 2},
-    "nvmlDeviceGetComputeRunningProcesses_v3": [],
-    "nvmlDeviceGetCurrentClocksEventReasons": 0x1,
-    "nvmlDeviceGetTotalEccErrors": 0,
 }
 ALL = ["libcublas.so.12", "libcudart.so.12", "libcudnn.so.9"]
 
@@ -46,10 +41,6 @@ def judged(monkeypatch):
         return {one.key: one for one in found}
 
     return judge
-
-
-def idle(number, **changes):
-    return h100(number, **IDLE | changes)
 
 
 def bad(found):
@@ -122,12 +113,12 @@ def test_three_of_four_visible(judged):
                 ]
             },
             "gpu_in_use",
-            "by 1 processes",
+            "by 1 process",
         ),
         (
             {"nvmlDeviceGetMemoryInfo": {"total": 80 * GIB, "used": 9 * GIB}},
             "gpu_in_use",
-            "9.0 GiB",
+            "8.5 GiB",  # Half a GiB is reserved by the driver.
         ),
         (
             {"nvmlDeviceGetCurrentClocksEventReasons": 0x40},

@@ -29,6 +29,7 @@ def h100(number, **changes):
         "nvmlDeviceGetName": "NVIDIA H100 80GB HBM3",
         "nvmlDeviceGetUtilizationRates": {"gpu": 97, "memory": 41},
         "nvmlDeviceGetMemoryInfo": {"total": 80 * GIB, "used": 30 * GIB},
+        "nvmlDeviceGetMemoryInfo_v2": {"reserved": GIB // 2},
         "nvmlDeviceGetTemperature": 61,
         "nvmlDeviceGetPowerUsage": 652_150,
         "nvmlDeviceGetEnforcedPowerLimit": 700_000,
@@ -38,6 +39,7 @@ def h100(number, **changes):
         "nvmlDeviceGetPcieThroughput": {0: 1200, 1: 340}.__getitem__,
         "nvmlDeviceGetCurrPcieLinkGeneration": 5,
         "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+        "nvmlDeviceGetGpuMaxPcieLinkGeneration": 5,
         "nvmlDeviceGetCurrPcieLinkWidth": 16,
         "nvmlDeviceGetMaxPcieLinkWidth": 16,
         "nvmlDeviceGetPciInfo_v3": pci(number),
@@ -54,6 +56,20 @@ def h100(number, **changes):
         "nvmlDeviceGetTopologyCommonAncestor": 50,
         **changes,
     }
+
+
+def idle(number, **changes):
+    """Answers of a sound H100 that nobody uses."""
+    return h100(number, **IDLE | changes)
+
+
+IDLE = {
+    "nvmlDeviceGetMemoryInfo": {"total": 80 * GIB, "used": GIB // 2},
+    "nvmlDeviceGetComputeRunningProcesses_v3": [],
+    "nvmlDeviceGetCurrentClocksEventReasons": 0x1,
+    "nvmlDeviceGetTotalEccErrors": 0,
+    "nvmlDeviceGetRemappedRows": (0, 0, 0, 0),
+}
 
 
 def geforce(number, **changes):
@@ -141,9 +157,14 @@ class Library:
 
     def _by_uuid(self, uuid):
         for number, gpu in enumerate(self.gpus):
-            if gpu.get("nvmlDeviceGetUUID", "").encode() == uuid:
+            if isinstance(gpu, Error):
+                continue
+            known = gpu.get("nvmlDeviceGetUUID", "")
+            if isinstance(known, str) and known.encode() == uuid:
                 return number + 1
-        return Error(pynvml.NVML_ERROR_NOT_FOUND)
+        # NVML answers so if any GPU of the machine is lost.
+        is_lost = LOST in self.gpus
+        return LOST if is_lost else Error(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _call(self, name, arguments):
         answers = self.system

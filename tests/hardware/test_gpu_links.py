@@ -29,7 +29,7 @@ def opened(monkeypatch):
 
 def test_links_through_switches(opened):
     nvml = opened(h100(1), h100(2))
-    assert gpu_links.topology(nvml) == [["X", "NV18"], ["NV18", "X"]]
+    assert gpu_links.topology(nvml.gpus) == [["X", "NV18"], ["NV18", "X"]]
     links = gpu_links.nvlinks(nvml.gpus[0])
     assert (links.version, links.count, links.to_switches) == ("4.0", 18, 18)
 
@@ -42,7 +42,7 @@ def test_links_from_gpu_to_gpu(opened):
         h100(7, **nvlinks([(GPU, addresses[0])] * 2 + [(GPU, addresses[2])])),
         h100(10, **nvlinks([None, None, (GPU, addresses[1])])),
     )
-    assert gpu_links.topology(nvml) == [
+    assert gpu_links.topology(nvml.gpus) == [
         ["X", "NV2", "SYS"],
         ["NV2", "X", "NV1"],
         ["SYS", "NV1", "X"],
@@ -67,7 +67,7 @@ def test_links_from_gpu_to_gpu(opened):
 def test_pcie(opened, level, word):
     answer = {"nvmlDeviceGetTopologyCommonAncestor": level}
     nvml = opened(geforce(1, **answer), geforce(2, **answer))
-    assert gpu_links.topology(nvml) == [["X", word], [word, "X"]]
+    assert gpu_links.topology(nvml.gpus) == [["X", word], [word, "X"]]
     assert gpu_links.nvlinks(nvml.gpus[0]).count == 0
     assert word == "?" or word in gpu_links.WORDS
 
