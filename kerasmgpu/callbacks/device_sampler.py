@@ -60,6 +60,7 @@ class Sampler:
         self._of_gpu = {name: _Epoch() for name in self._gpus}
         self._opened: dict[str, Gpu | None] = {}
         self._slowed: set[str] = set()
+        self._denied: set[str] = set()
         self._sampled, self._stopped = threading.Event(), threading.Event()
         # A daemon: a driver that doesn't answer must not keep the process.
         self._thread = threading.Thread(
@@ -156,12 +157,13 @@ class Sampler:
                 ", ".join(faults),
             )
         gpu = self._opened.pop(device, None)  # After its first sample.
-        if gpu is not None and gpu.denied:
+        denied = gpu.denied - self._denied if gpu is not None else set()
+        if denied:
+            self._denied |= denied
             logging.warning(
-                "DeviceStats without some counters of %s: this user has no "
+                "DeviceStats without some counters of GPUs: this user has no "
                 "permission for %s.",
-                device,
-                ", ".join(sorted(gpu.denied)),
+                ", ".join(sorted(denied)),
             )
 
     def _do(self, action: Callable[[JsonLines], None]) -> None:

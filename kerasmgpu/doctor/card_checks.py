@@ -1,8 +1,9 @@
 """What the driver tells of each GPU, and of the GPUs of a machine together."""
 
 import collections
+import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kerasmgpu.doctor.findings import Finding, fine, found
@@ -19,8 +20,7 @@ def judge_card(gpu: dict[str, Any]) -> Iterator[Finding]:
     Args:
         gpu: As in the list `"gpus"` of `gpu_checks.gpu_facts`.
     """
-    subject = f"GPU {gpu['index']}"
-    yield fine("gpu", subject, _description(gpu))
+    yield fine("gpu", "GPU", _description(gpu))
     for key, text in (
         ("gpu_in_use", _in_use(gpu)),
         ("mig", "MIG is on: the GPU is divided" if gpu.get("mig_mode") else ""),
@@ -31,7 +31,28 @@ def judge_card(gpu: dict[str, Any]) -> Iterator[Finding]:
         ("pcie_slow", _slow(gpu)),
     ):
         if text:
-            yield found(key, subject, text)
+            yield found(key, "GPU", text)
+
+
+def together(
+    kind: str, mark: str, each: Sequence[tuple[str, Iterable[Finding]]]
+) -> Iterator[Finding]:
+    """Yields each finding once, with all devices of which it is said.
+
+    Args:
+        kind: String, `"GPU"`.
+        mark: String, between that and the number of a device.
+        each: Sequence of the number of a device, and its findings.
+    """
+    numbers: dict[Finding, list[str]] = {}
+    for number, findings in each:
+        for one in findings:
+            numbers.setdefault(one, []).append(number)
+    for one, of in numbers.items():
+        subject = f"{kind}{mark}{of[0]}"
+        if len(of) > 1:
+            subject = f"{kind}s {', '.join(of)}"
+        yield dataclasses.replace(one, subject=subject)
 
 
 def judge_cards(gpus: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -77,8 +98,9 @@ def judge_links(
         f"{kind} ({_links_word(kind)}): {_pairs(pairs)}"
         for kind, pairs in kinds.items()
     )
-    if kinds and all(kind.startswith("NV") for kind in kinds):
-        yield fine("links", "links", text)
+    if all(kind.startswith("NV") for kind in kinds) or {*kinds} == {"?"}:
+        if kinds:
+            yield fine("links", "links", text)
     elif kinds:
         yield found("no_nvlink", "links", text)
 

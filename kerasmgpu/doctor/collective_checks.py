@@ -97,7 +97,7 @@ def links_rate(driver: dict[str, Any]) -> float | None:
         driver: See `judge_collectives`.
     """
     gpus = driver.get("gpus")
-    if not gpus:
+    if not gpus or len(driver["topology"]) != len(gpus):
         return None
     if are_connected(driver["topology"]):
         return 1e9 * min(

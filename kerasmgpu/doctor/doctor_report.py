@@ -28,6 +28,7 @@ _COLUMNS = 100  # Of the text to paste.
 
 _ADDRESS = re.compile(r"(?<![\w.:])(?:[\d.]{7,15}|[\da-fA-F:.]{3,45})(?![\w.])")
 _TOKEN = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{32,}|[A-Za-z]+_[0-9A-Za-z]{30,})")
+_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HOST_WITH_PORT = re.compile(r"\"([\w.-]+):(\d+)\"")
 
 
@@ -62,7 +63,7 @@ def to_json(report: dict[str, Any]) -> str:
 
 
 def anonymous(text: str, hosts: Iterable[str] = ()) -> str:
-    """Returns text without users, hosts, addresses, home folders and tokens.
+    """Returns text without users, hosts, addresses, folders, UUIDs and tokens.
 
     Args:
         hosts: Iterable of further names of hosts.
@@ -72,7 +73,7 @@ def anonymous(text: str, hosts: Iterable[str] = ()) -> str:
     >>> anonymous("10.0.0.7 answered")
     '<address> answered'
     """
-    text = _TOKEN.sub("<token>", text)
+    text = _UUID.sub(r"<\1>", _TOKEN.sub("<token>", text))
     text = text.replace(str(pathlib.Path.home()), "~")
     text = re.sub(r"/(home|Users)/[^/\s:\"']+", "~", text)
     text = _ADDRESS.sub(_without_address, text)

@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from kerasmgpu.doctor.findings import Finding, fine, found
-from kerasmgpu.doctor.card_checks import judge_card, judge_cards, judge_links
+from kerasmgpu.doctor.card_checks import (
+    judge_card,
+    judge_cards,
+    judge_links,
+    together,
+)
 from kerasmgpu.hardware import cuda_devices, gpu_links, nvml
 from kerasmgpu.hardware.gpu import Gpu, GpuLost
 
@@ -45,8 +50,8 @@ def judge_gpus(
         yield _driver(driver, tensorflow.get("build", {}).get("cuda_version"))
         if "error" not in tensorflow:
             yield _visible(driver, tensorflow, environment, log, is_job)
-        for gpu in driver["gpus"]:
-            yield from judge_card(gpu)
+        cards = [(str(one["index"]), judge_card(one)) for one in driver["gpus"]]
+        yield from together("GPU", " ", cards)
         for line in driver["lost"]:
             yield found("gpu_lost", "GPUs", line)
         yield from judge_cards(driver["gpus"])
@@ -54,13 +59,15 @@ def judge_gpus(
     if seen:
         text = f"TensorFlow has loaded {', '.join(tensorflow['libraries'])}"
         yield fine("libraries", "GPUs", text)
-    for number, gpu in enumerate(seen):
-        yield from _capability(f"GPU:{number}", gpu, tensorflow["build"])
+    build = tensorflow.get("build", {})
+    kernels = [(str(n), _capability(one, build)) for n, one in enumerate(seen)]
+    yield from together("GPU", ":", kernels)
 
 
 def _driver(driver: dict[str, Any], built: str | None) -> Finding:
-    version, newest = driver["driver"] or "unknown", driver["cuda"] or "unknown"
-    text = f"driver {version}, for CUDA up to {newest}"
+    text = f"driver {driver['driver'] or 'of an unknown version'}"
+    if driver["cuda"]:
+        text += f", for CUDA up to {driver['cuda']}"
     if not built:
         return fine("driver", "GPUs", text)
     text += f"; TensorFlow was built with CUDA {built}"
@@ -91,6 +98,8 @@ def _visible(
     build = tensorflow["build"]
     if seen == there:
         return fine("gpus_visible", "GPUs", text)
+    if seen == there - len(driver["lost"]):
+        return fine("gpus_visible", "GPUs", f"{text}, all that answer")
     if seen == 1 and any(gpu.get("mig_mode") for gpu in driver["gpus"]):
         text += ": one part of one of them, since MIG is on"
         return fine("gpus_visible", "GPUs", text)
@@ -118,7 +127,7 @@ def _visible(
 
 
 def _capability(
-    subject: str, gpu: dict[str, Any], build: dict[str, Any]
+    gpu: dict[str, Any], build: dict[str, Any]
 ) -> Iterator[Finding]:
     """Whether TensorFlow has kernels for a GPU.
 
@@ -137,13 +146,13 @@ def _capability(
         f"{listed} with CUDA {cuda}"
     )
     if any(one[0] == own[0] and one <= own for _, one in built):
-        yield fine("capability", subject, text)
+        yield fine("capability", "GPU", text)
     elif not any(kind == "compute" and one <= own for kind, one in built):
-        yield found("capability_not_built", subject, text)
+        yield found("capability_not_built", "GPU", text)
     elif own >= _BLACKWELL and _numbers(cuda) < _CUDA_OF_BLACKWELL:
-        yield found("blackwell", subject, text)
+        yield found("blackwell", "GPU", text)
     else:
-        yield found("capability_from_ptx", subject, text)
+        yield found("capability_from_ptx", "GPU", text)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

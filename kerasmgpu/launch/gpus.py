@@ -1,6 +1,7 @@
 """Finds this machine's GPUs and assigns them to workers."""
 
 import dataclasses
+import pathlib
 import re
 import subprocess
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from kerasmgpu.hardware.cuda_devices import VARIABLE, named
 _GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
 _UNREACHABLE = "Unable to determine the device handle"
 """What `nvidia-smi` says of a GPU that fell off its bus."""
+_DEVICES = pathlib.Path("/dev")
 _SECONDS_TO_LIST = 60  # The first use may load the driver, which is slow.
 
 
@@ -23,14 +25,22 @@ class Gpus:
             Empty without GPUs, or if they are disabled.
         source: String, the source of this list, for messages.
         divided: Tuple of strings, the `names` that have MIG on.
+        unlisted: Tuple of strings, files of GPUs that nothing lists here, as
+            in a container without the driver's programs.
     """
 
     names: tuple[str, ...]
     source: str
     divided: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Returns a sentence about the GPUs, without its full stop."""
+        if self.unlisted:
+            return (
+                f"{self.source} to list {', '.join(self.unlisted)} (name GPUs "
+                f"by {VARIABLE})"
+            )
         if not self.names:
             return f"There is no GPU here ({self.source})"
         return f"GPUs here: {len(self.names)} ({self.source})"
@@ -98,7 +108,8 @@ def visible(environ: Mapping[str, str]) -> Gpus:
             env=dict(environ),
         )
     except FileNotFoundError:
-        return Gpus((), "no nvidia-smi")
+        files = sorted(_DEVICES.glob("nvidia[0-9]*"))
+        return Gpus((), "no nvidia-smi", unlisted=tuple(map(str, files)))
     except subprocess.TimeoutExpired:
         raise InputError(
             f"nvidia-smi -L did not answer within {_SECONDS_TO_LIST} s: check "

@@ -161,8 +161,9 @@ def check(
         if num_workers is None:
             num_workers = max(len(found.names) // devices_per_worker, 1)
             if not found.names:
+                where = "" if found.unlisted else ", on the CPU"
                 note = (
-                    f"{found.describe()}, so there is one worker, on the CPU; "
+                    f"{found.describe()}, so there is one worker{where}; "
                     "--num_workers=2 starts two"
                 )
         checked_integer(num_workers, "num_workers", 1)

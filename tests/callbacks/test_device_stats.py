@@ -274,7 +274,7 @@ def test_a_sample_of_eight_gpus_takes_little_of_a_core(gpus, tmp_path):
     sampler = device_sampler.Sampler.__new__(device_sampler.Sampler)
     sampler._lines = JsonLines(tmp_path / "devices.jsonl")
     sampler._epoch, sampler._worker = device_sampler._Epoch(), 0
-    sampler._opened, sampler._slowed = {}, set()
+    sampler._opened = {}
     sampler._of_gpu = {f"GPU:{number}": sampler._epoch for number in range(8)}
     nvml, _ = device_sampler.open_nvml()
     sources = {"host": device_sampler.Host().sample}

@@ -104,13 +104,14 @@ def test_text_has_no_names():
     text = (
         f"{home}/data /home/jane/x on {host} and node7 {getpass.getuser()} "
         f'10.1.2.3:29500 fe80::1:2:3 "node8.example.org:29500" {token} 2.21.0'
+        " GPU-8f6d1c22-0000-4000-8000-0123456789ab"
     )
     told = doctor_report.anonymous(text, ["node7"])
     for secret in (str(home), "jane", "node7", "node8", "10.1.2.3", token):
         assert secret not in told
     assert f" {host} " not in told and "fe80" not in told
     assert told.startswith("~/data ~/x on <host> and <host> ")
-    assert told.endswith("<token> 2.21.0")  # A version is no address.
+    assert told.endswith("<token> 2.21.0 <GPU>")  # A version is no address.
 
 
 def test_the_text_has_no_names_where_lines_are_broken():

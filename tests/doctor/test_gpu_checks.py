@@ -174,8 +174,9 @@ def test_code_for_a_later_capability_does_not_run(judged):
 def test_a_lost_gpu(judged):
     gpus = [idle(1), idle(2, nvmlDeviceGetMemoryInfo=LOST)]
     found = judged(gpus, tensorflow((9, 0)))
-    assert bad(found) == {"gpu_lost", "gpus_not_seen"}
+    assert bad(found) == {"gpu_lost"}
     assert "GPU 1" in found["gpu_lost"].text
+    assert bad(judged(gpus, tensorflow())) == {"gpu_lost", "gpus_not_seen"}
 
 
 def test_no_driver():
