@@ -41,6 +41,35 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
+    # hardware
+    "unreachable_gpu": Fault(
+        "a GPU that fell off its bus is left out without a word",
+        "hardware/nvml.py",
+        "if error.value == api.NVML_ERROR_NO_PERMISSION:",
+        "if error.value != api.NVML_ERROR_GPU_IS_LOST:",
+        "tests/hardware",
+    ),
+    "bridged_pairs": Fault(
+        "pairs of NVLink bridges count as a ring of NVLinks",
+        "hardware/gpu_links.py",
+        "return len(reached) == len(topology) > 1",
+        "return len(reached) > 1",
+        "tests/hardware",
+    ),
+    "dead_sampler": Fault(
+        "a GPU that is lost before its first sample ends the sampling thread",
+        "callbacks/device_sampler.py",
+        "sources[name] = functools.partial(_raise, error)",
+        "raise",
+        "tests/hardware",
+    ),
+    "same_of_all_workers": Fault(
+        "doctor says the same of a machine once per worker",
+        "doctor/examination.py",
+        "told.add(of_host)",
+        "told.discard(of_host)",
+        "tests/hardware",
+    ),
     # division
     "flat_tables": Fault(
         "tables with fewer rows than replicas are divided",

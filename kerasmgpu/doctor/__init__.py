@@ -8,7 +8,8 @@ pure functions of facts return findings. The files, from the inside out:
 
 * `findings`: a finding, and the catalogue of those that aren't good;
 * `host_checks`: CPUs, memory, limits, environment and the data folder;
-* `gpu_checks`: the GPUs and their links, as the driver tells them;
+* `card_checks`: each GPU, its links, and those of a machine together;
+* `gpu_checks`: the GPUs that the driver and that TensorFlow see;
 * `tensorflow_checks`: versions, devices, libraries and XLA;
 * `collective_checks`: times of collectives over the devices;
 * `trials`, `trial`: small models of `--train`, and the child processes that

@@ -75,7 +75,8 @@ def judge_collectives(
         "all_reduce", last["bytes"], last["seconds"], measured["replicas"]
     )
     text = f"all-reduce of {last['bytes'] >> 20} MiB: {bus / 1e9:.3g} GB/s"
-    rate = None if is_job else links_rate(driver)
+    cards, topology = driver.get("gpus", []), driver.get("topology", [])
+    rate = None if is_job else gpu_links.ring_rate(cards, topology)
     if rate is None or "GPU" not in measured["devices"][0]:
         yield fine("collectives", "collectives", text)
         return
@@ -86,49 +87,6 @@ def judge_collectives(
         if is_slow
         else fine("collectives", "collectives", text)
     )
-
-
-def links_rate(driver: dict[str, Any]) -> float | None:
-    """Returns what a ring over GPUs can carry, in bytes per second.
-
-    NVLinks where they connect all GPUs, else PCIe; `None` where it isn't known.
-
-    Args:
-        driver: See `judge_collectives`.
-    """
-    gpus = driver.get("gpus")
-    if not gpus or len(driver["topology"]) != len(gpus):
-        return None
-    if are_connected(driver["topology"]):
-        return 1e9 * min(
-            gpu_links.nvlink_rate(gpu["nvlink_version"], gpu["nvlinks"])
-            for gpu in gpus
-        )
-    slowest = min(
-        gpu_links.pcie_rate(
-            gpu.get("pcie_generation_max", 0), gpu.get("pcie_width", 0)
-        )
-        for gpu in gpus
-    )
-    return 1e9 * slowest or None
-
-
-def are_connected(topology: list[list[str]]) -> bool:
-    """Whether NVLinks lead from each GPU to each other one, over others or not.
-
-    Args:
-        topology: As `gpu_links.topology` returns it.
-    """
-    reached, last = set(), {0}
-    while last:
-        reached |= last
-        last = {
-            place
-            for row in last
-            for place, kind in enumerate(topology[row] if topology else ())
-            if kind.startswith("NV") and place not in reached
-        }
-    return len(topology) > 1 and len(reached) == len(topology)
 
 
 _ROUNDS = 5

@@ -7,13 +7,13 @@ and Minimum Required Driver Version for CUDA Minor Version Compatibility".
 from collections.abc import Iterator
 from typing import Any
 
-from kerasmgpu.doctor.findings import Finding, fine, found
 from kerasmgpu.doctor.card_checks import (
     judge_card,
     judge_cards,
     judge_links,
     together,
 )
+from kerasmgpu.doctor.findings import Finding, fine, found
 from kerasmgpu.hardware import cuda_devices, gpu_links, nvml
 from kerasmgpu.hardware.gpu import Gpu, GpuLost
 
@@ -207,12 +207,10 @@ def gpu_facts() -> dict[str, Any]:
 
 
 def _of_gpu(gpu: Gpu) -> dict[str, Any]:
-    links = gpu_links.nvlinks(gpu)
     facts = {
         **gpu.describe(),
         **gpu.sample(),
-        "nvlinks": links.count,
-        "nvlink_version": links.version,
+        **gpu_links.counted(gpu),
         "denied": sorted(gpu.denied),
     }
     # Names of a GPU and its place, which no text to paste needs.

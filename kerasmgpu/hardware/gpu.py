@@ -257,8 +257,7 @@ def lost_line(api: Any, error: Any, gpu: int | str) -> str:
         )
     if error.value == api.NVML_ERROR_INSUFFICIENT_POWER:
         return (
-            f"GPU {gpu} has too little power. Connect its external power "
-            "cables"
+            f"GPU {gpu} has too little power. Connect its external power cables"
         )
     return ""
 

@@ -89,6 +89,16 @@ def nvlinks(gpu: Gpu) -> NvLinks:
     return NvLinks(version, dict(peers), to_switches)
 
 
+def counted(gpu: Gpu) -> dict[str, Any]:
+    """Returns `nvlinks`, how many a GPU has, and `nvlink_version`.
+
+    Raises:
+        GpuLost: See `Gpu.sample`.
+    """
+    links = nvlinks(gpu)
+    return {"nvlinks": links.count, "nvlink_version": links.version}
+
+
 def topology(gpus: Sequence[Gpu]) -> list[list[str]]:
     """Returns the matrix of `nvidia-smi topo -m`, without network cards.
 
@@ -127,6 +137,50 @@ def topology(gpus: Sequence[Gpu]) -> list[list[str]]:
 
     numbers = range(len(links))
     return [[between(row, column) for column in numbers] for row in numbers]
+
+
+def ring_rate(
+    cards: Sequence[dict[str, Any]], topology: list[list[str]]
+) -> float | None:
+    """Returns what a ring over GPUs can carry, in bytes per second.
+
+    NVLinks where they connect all GPUs, else PCIe; `None` where it isn't known.
+
+    Args:
+        cards: Sequence of dictionaries, of each GPU those of `Gpu.describe` and
+            `counted`.
+        topology: See `topology`; of the same GPUs.
+    """
+    if not cards or len(topology) != len(cards):
+        return None
+    if are_connected(topology):
+        return 1e9 * min(
+            nvlink_rate(card["nvlink_version"], card["nvlinks"])
+            for card in cards
+        )
+    slowest = min(
+        pcie_rate(card.get("pcie_generation_max", 0), card.get("pcie_width", 0))
+        for card in cards
+    )
+    return 1e9 * slowest or None
+
+
+def are_connected(topology: list[list[str]]) -> bool:
+    """Whether NVLinks lead from each GPU to each other one, over others or not.
+
+    Args:
+        topology: See `topology`.
+    """
+    reached, last = set(), {0}
+    while last:
+        reached |= last
+        last = {
+            place
+            for row in last
+            for place, kind in enumerate(topology[row])
+            if kind.startswith("NV") and place not in reached
+        }
+    return len(reached) == len(topology) > 1
 
 
 def _pcie(first: Gpu, second: Gpu) -> str:

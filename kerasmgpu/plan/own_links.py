@@ -1,7 +1,8 @@
-"""What the links of this machine's GPUs are, for who has named none."""
+"""A note on the links of this machine's GPUs, for a plan that names none."""
 
-from kerasmgpu.doctor.collective_checks import are_connected, links_rate
-from kerasmgpu.doctor.gpu_checks import gpu_facts
+from kerasmgpu.hardware import gpu_links
+from kerasmgpu.hardware.gpu import GpuLost
+from kerasmgpu.hardware.nvml import Nvml, open_nvml
 from kerasmgpu.plan.link_rates import LINKS, PAYLOAD_SHARE
 
 
@@ -11,10 +12,22 @@ def note(assumed: str) -> str:
     Args:
         assumed: String, the link that the plan assumes, a key of `LINKS`.
     """
-    driver = gpu_facts()
-    gpus = driver.get("gpus", [])
-    rate = links_rate(driver) if len(gpus) > 1 else None
-    if rate is None:
+    nvml, _ = open_nvml()
+    if nvml is None:
+        return ""
+    try:
+        return _note(assumed, nvml)
+    except GpuLost:  # `kerasmgpu doctor` tells of it; a plan needs no GPU.
+        return ""
+    finally:
+        nvml.close()
+
+
+def _note(assumed: str, nvml: Nvml) -> str:
+    cards = [{**g.describe(), **gpu_links.counted(g)} for g in nvml.gpus]
+    topology = gpu_links.topology(nvml.gpus)
+    rate = gpu_links.ring_rate(cards, topology)
+    if rate is None or len(cards) < 2:
         return ""
     data = rate * PAYLOAD_SHARE
     alike = [
@@ -26,8 +39,8 @@ def note(assumed: str) -> str:
     if assumed in alike:
         return ""
     name = alike[-1] if alike else f"{data / 1e9:.3g}"
-    kind = "NVLink" if are_connected(driver["topology"]) else "PCIe"
+    kind = "NVLink" if gpu_links.are_connected(topology) else "PCIe"
     return (
-        f"--link is not given, and {assumed} is assumed. The {len(gpus)} GPUs of "
-        f"this machine have {kind} with {rate / 1e9:.3g} GB/s: --link={name}"
+        f"--link is not given, and {assumed} is assumed. The {len(cards)} GPUs "
+        f"of this machine have {kind} with {rate / 1e9:.3g} GB/s: --link={name}"
     )

@@ -9,7 +9,6 @@ from kerasmgpu.doctor.collective_checks import (
     bandwidths,
     collectives,
     judge_collectives,
-    links_rate,
 )
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 
@@ -82,15 +81,6 @@ def machine(*gpus, kind):
 
 
 TWO_H100 = machine(H100, H100, kind="NV18")
-
-
-def test_rates_of_links():
-    pcie = {"nvlinks": 0, "pcie_width": 16, "pcie_generation_max": 4}
-    assert links_rate(TWO_H100) == 450e9
-    slowest = links_rate(machine(pcie, pcie | {"pcie_width": 4}, kind="SYS"))
-    assert slowest == pytest.approx(4 * 1.969e9, rel=1e-3)
-    assert links_rate(machine(H100, {}, kind="?")) is None
-    assert links_rate({"missing": "no NVIDIA driver"}) is None
 
 
 def measured(seconds, is_right=True):

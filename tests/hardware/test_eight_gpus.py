@@ -7,10 +7,10 @@ findings that aren't good, as `key, subject, words of the text`.
 import pytest
 
 from kerasmgpu.doctor import doctor_report
-from kerasmgpu.launch import gpus as launch_gpus
 from tests.hardware import false_driver
-from tests.hardware.eight_gpus import MACHINES, Machine, eight, sound_box
-from tests.hardware.recorded_nvml import LOST, geforce, uuid
+from tests.hardware.eight_gpus import MACHINES
+from tests.hardware.false_machine import Machine, eight
+from tests.hardware.recorded_nvml import LOST, uuid
 
 ALL = "GPUs 0, 1, 2, 3, 4, 5, 6, 7"
 DOCTOR = {
@@ -143,9 +143,7 @@ DOCTOR = {
     "newer_gpus": [("capability_from_ptx", ALL, "12.0; this TensorFlow is")],
     "older_gpus": [("capability_not_built", ALL, "5.2; this TensorFlow is")],
 }
-NO_DRIVER = [
-    ("no_nvml", "GPUs", ", the driver did not answer")
-]
+NO_DRIVER = [("no_nvml", "GPUs", ", the driver did not answer")]
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -258,82 +256,3 @@ def test_device_stats_without_nvml(monkeypatch, name, words):
     (line,), figures = false_driver.device_stats(monkeypatch, machine)
     assert line.startswith(f"DeviceStats without counters of GPUs: {words}")
     assert figures[1]["gpu_memory_peak_bytes_max"] > 0
-
-
-UNREACHABLE = {"fallen_off", "no_power"} | {
-    f"{how}_since_tensorflow" for how in ("lost", "unknown")
-}
-WORKERS = {"allotted_two": 2, "chosen_three": 3, "chosen_and_missing": 3}
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_launch(monkeypatch, tmp_path, name):
-    said = false_driver.launch(monkeypatch, MACHINES[name](), tmp_path)
-    if name in UNREACHABLE:
-        others = ",".join(uuid(n) for n in (1, 2, 3, 5, 6, 7, 8))
-        assert said.startswith("nvidia-smi -L can't reach a GPU: Unable to")
-        assert said.endswith(f"on the others with CUDA_VISIBLE_DEVICES={others}")
-    elif name.startswith("nvml"):
-        assert said.startswith("nvidia-smi -L failed with status 9: NVIDIA-SMI")
-    else:
-        assert f"workers: {WORKERS.get(name, 8)}" in said
-        assert ("MIG is on for GPUs 0, 1, 2, 3" in said) == (name == "divided")
-
-
-def test_launch_where_nothing_lists_the_gpus(monkeypatch, tmp_path):
-    """As in a container that has the GPUs, but not the driver's programs."""
-    for number in (0, 1):
-        (tmp_path / f"nvidia{number}").touch()
-    (tmp_path / "nvidiactl").touch()
-    monkeypatch.setattr(launch_gpus, "_DEVICES", tmp_path)
-    said = false_driver.launch(monkeypatch, sound_box(), tmp_path, script="")
-    assert (
-        f"no nvidia-smi to list {tmp_path}/nvidia0, {tmp_path}/nvidia1 (name "
-        "GPUs by CUDA_VISIBLE_DEVICES), so there is one worker; --num_workers=2"
-    ) in " ".join(said.split())
-
-
-def test_launch_where_there_is_no_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(launch_gpus, "_DEVICES", tmp_path)
-    said = false_driver.launch(monkeypatch, sound_box(), tmp_path, script="")
-    assert "There is no GPU here (no nvidia-smi), so there is one worker, on" in said
-
-
-def test_launch_where_the_driver_does_not_answer(monkeypatch, tmp_path):
-    monkeypatch.setattr(launch_gpus, "_SECONDS_TO_LIST", 0.1)
-    script = "#!/bin/sh\nexec /bin/sleep 60\n"
-    said = false_driver.launch(monkeypatch, sound_box(), tmp_path, script)
-    assert said.startswith("nvidia-smi -L did not answer within 0.1 s: check")
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("sound_box", "NVLink with 450 GB/s: --link=nvlink4"),
-        ("bridged_pairs", "PCIe with 63 GB/s: --link=pcie5"),
-        ("mixed", "PCIe with 63 GB/s: --link=pcie5"),
-        ("slow_pcie", "NVLink with 400 GB/s: --link=360"),
-        ("fallen_off", "The 7 GPUs of this machine have NVLink"),
-    ],
-)
-def test_plan_names_this_machines_links(monkeypatch, name, words):
-    said = false_driver.plan(monkeypatch, MACHINES[name]())
-    assert "note: --link is not given, and pcie4 is assumed. The " in said
-    assert words in said
-
-
-@pytest.mark.parametrize("name", ["old_driver", "nvml_unknown"])
-def test_plan_without_known_links(monkeypatch, name):
-    assert "note" not in false_driver.plan(monkeypatch, MACHINES[name]())
-
-
-def test_plan_for_a_named_link(monkeypatch):
-    said = false_driver.plan(monkeypatch, sound_box(), "--link=nvlink3")
-    assert "note" not in said
-
-
-def test_plan_for_links_as_assumed(monkeypatch):
-    pcie4 = {"nvmlDeviceGetMaxPcieLinkGeneration": 4}
-    machine = Machine([geforce(n, **pcie4) for n in (1, 2)])
-    assert "note" not in false_driver.plan(monkeypatch, machine)
-

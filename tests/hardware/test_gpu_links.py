@@ -79,3 +79,37 @@ def test_versions_are_those_of_nvml():
         name = f"NVML_NVLINK_VERSION_{version.replace('.', '_')}"
         # nvidia-ml-py 12 lacks these names.
         assert getattr(pynvml, name, number) == number
+
+
+H100 = {"nvlinks": 18, "nvlink_version": "4.0"}
+PCIE = {"nvlinks": 0, "pcie_width": 16, "pcie_generation_max": 4}
+PAIR = {**PCIE, "nvlinks": 12, "nvlink_version": "3.0"}
+
+
+def joined(*pairs, of):
+    """The topology of GPUs of which these pairs have NVLinks."""
+    return [
+        [
+            "X" if i == j else "NV1" if {i, j} in map(set, pairs) else "SYS"
+            for j in range(of)
+        ]
+        for i in range(of)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cards", "pairs", "rate"),
+    [
+        ([H100] * 2, [(0, 1)], 450e9),
+        ([PCIE, PCIE | {"pcie_width": 4}], [], 4 * 1.969e9),
+        ([PAIR] * 4, [(0, 1), (2, 3)], 16 * 1.969e9),  # Two pairs of bridges.
+        ([PAIR] * 4, [(0, 1), (2, 3), (1, 2)], 300e9),
+        ([H100, {"nvlinks": 0}], [], None),
+        ([], [], None),
+    ],
+)
+def test_rates_of_rings(cards, pairs, rate):
+    topology = joined(*pairs, of=len(cards))
+    found = gpu_links.ring_rate(cards, topology)
+    assert found == (rate and pytest.approx(rate, rel=1e-3))
+    assert gpu_links.ring_rate(cards, []) is None

@@ -6,6 +6,9 @@ import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.launch import gpus
+from tests.hardware import false_driver
+from tests.hardware.eight_gpus import MACHINES, sound_box
+from tests.hardware.recorded_nvml import uuid
 
 LISTING = """GPU 0: NVIDIA H100 (UUID: GPU-1)
   MIG 1g.10gb Device 0: (UUID: MIG-1)
@@ -74,3 +77,54 @@ def test_more_workers_than_gpus():
     with pytest.raises(InputError, match="need 4 GPUs. GPUs here: 2"):
         found.require(2, 2)
     gpus.Gpus((), "a test").require(4, 1)  # On the CPU.
+
+
+UNREACHABLE = {"fallen_off", "no_power"} | {
+    f"{how}_since_tensorflow" for how in ("lost", "unknown")
+}
+WORKERS = {"allotted_two": 2, "chosen_three": 3, "chosen_and_missing": 3}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_launch(monkeypatch, tmp_path, name):
+    said = false_driver.launch(monkeypatch, MACHINES[name](), tmp_path)
+    if name in UNREACHABLE:
+        others = ",".join(uuid(n) for n in (1, 2, 3, 5, 6, 7, 8))
+        assert said.startswith("nvidia-smi -L can't reach a GPU: Unable to")
+        assert said.endswith(
+            f"on the others with CUDA_VISIBLE_DEVICES={others}"
+        )
+    elif name.startswith("nvml"):
+        assert said.startswith("nvidia-smi -L failed with status 9: NVIDIA-SMI")
+    else:
+        assert f"workers: {WORKERS.get(name, 8)}" in said
+        assert ("MIG is on for GPUs 0, 1, 2, 3" in said) == (name == "divided")
+
+
+def test_launch_where_nothing_lists_the_gpus(monkeypatch, tmp_path):
+    """As in a container that has the GPUs, but not the driver's programs."""
+    for number in (0, 1):
+        (tmp_path / f"nvidia{number}").touch()
+    (tmp_path / "nvidiactl").touch()
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+    said = false_driver.launch(monkeypatch, sound_box(), tmp_path, script="")
+    assert (
+        f"no nvidia-smi to list {tmp_path}/nvidia0, {tmp_path}/nvidia1 (name "
+        "GPUs by CUDA_VISIBLE_DEVICES), so there is one worker; --num_workers=2"
+    ) in " ".join(said.split())
+
+
+def test_launch_where_there_is_no_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+    said = false_driver.launch(monkeypatch, sound_box(), tmp_path, script="")
+    assert (
+        "There is no GPU here (no nvidia-smi), so there is one worker, on"
+        in said
+    )
+
+
+def test_launch_where_the_driver_does_not_answer(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpus, "_SECONDS_TO_LIST", 0.1)
+    script = "#!/bin/sh\nexec /bin/sleep 60\n"
+    said = false_driver.launch(monkeypatch, sound_box(), tmp_path, script)
+    assert said.startswith("nvidia-smi -L did not answer within 0.1 s: check")
