@@ -3,6 +3,7 @@
     exact_strategy.py        the interface of our strategies, and `is_ours`
     extended.py              their engines (`StrategyExtended`)
     devices.py               chooses the replicas' devices
+    given_gpus.py            checks that a worker sees the launcher's GPUs
     context.py               state of TensorFlow's process-wide context and logger
     joint_calls.py           counts the calls that all workers make together
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import signals
-from kerasmgpu.engine import context, devices, exit_waits
+from kerasmgpu.engine import context, devices, exit_waits, given_gpus
 from kerasmgpu.engine.joint_calls import joint_calls
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import (
@@ -145,9 +145,12 @@ def meet(
         The `cluster.Worker` with the addresses of all workers.
 
     Raises:
-        InputError: If a worker is missing or misconfigured, or there are fewer
-            GPUs than workers on a machine.
+        InputError: If a worker is missing or misconfigured, there are fewer
+            GPUs than workers on a machine, or TensorFlow sees fewer than the
+            launcher gave this worker.
     """
+    if divide_gpus:
+        given_gpus.require()
     worker = introduction.introduce(worker, seconds, token)
     gpus = devices.visible_gpus() if divide_gpus else {}
     own = rendezvous.meet(worker, seconds, token, list(gpus))

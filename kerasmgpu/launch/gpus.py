@@ -86,6 +86,24 @@ class Gpus:
         return {VARIABLE: ",".join(names)} if names else {}
 
 
+def lost(devices: Gpus, environ: Mapping[str, str]) -> str:
+    """Returns a line if a GPU can't be reached any more; else empty.
+
+    For jobs that failed: a worker of a lost GPU ends with an error of CUDA.
+
+    Args:
+        devices: `Gpus`, those that the job began with.
+        environ: See `visible`.
+    """
+    if not devices.names:
+        return ""
+    try:
+        visible({k: v for k, v in environ.items() if k != VARIABLE})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def visible(environ: Mapping[str, str]) -> Gpus:
     """Finds the visible GPUs, without creating a CUDA context.
 

@@ -1,5 +1,6 @@
 """Runs the launcher of one machine."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -8,6 +9,8 @@ from collections.abc import Mapping
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import port_claims
 from kerasmgpu.job.channel import Channel
+from kerasmgpu.job.exit_status import EXIT_PREEMPTED
+from kerasmgpu.launch import gpus
 from kerasmgpu.launch.controller import Controller, listen
 from kerasmgpu.launch.member import Ending, Member, connect
 from kerasmgpu.launch.output import Terminal
@@ -70,6 +73,10 @@ def launch(
             controller.close()
         if ending.signal is not None:
             recorder.received.clear()  # The launcher ends anyway.
+        elif ending.status not in (0, EXIT_PREEMPTED):
+            reason = gpus.lost(settings.devices, environ)
+            message = "\n".join(filter(None, (ending.message, reason)))
+            ending = dataclasses.replace(ending, message=message)
         return ending
 
 

@@ -1,11 +1,13 @@
 """GPUs by variable and by a program that plays nvidia-smi."""
 
 import os
+import sys
 
 import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.launch import gpus
+from kerasmgpu.launch.__main__ import run as launch
 from tests.hardware import false_driver
 from tests.hardware.eight_gpus import MACHINES, sound_box
 from tests.hardware.recorded_nvml import uuid
@@ -128,3 +130,26 @@ def test_launch_where_the_driver_does_not_answer(monkeypatch, tmp_path):
     script = "#!/bin/sh\nexec /bin/sleep 60\n"
     said = false_driver.launch(monkeypatch, sound_box(), tmp_path, script)
     assert said.startswith("nvidia-smi -L did not answer within 0.1 s: check")
+
+
+def test_a_job_that_fails_beside_a_lost_gpu(nvidia_smi, capfd):
+    """The listing is sound at the start, and lacks a GPU when all is over."""
+    told = MACHINES["fallen_off"]().listing
+    script = f"cat <<END\n{LISTING}\nEND"
+    environ = nvidia_smi(
+        f'if [ -e "$0.lost" ]; then cat <<END\n{told}END\nexit 255; fi\n{script}'
+    )
+    folder = environ["PATH"].partition(":")[0]
+    failing = f"open('{folder}/nvidia-smi.lost', 'w'); raise SystemExit(3)"
+    command = [sys.executable, "-c", failing]
+    assert launch(command, environ=environ, num_workers=1) == 3
+    said = capfd.readouterr().err
+    assert "worker 0 on 127.0.0.1 failed first: exit status 3" in said
+    assert "nvidia-smi -L can't reach a GPU: Unable to determine" in said
+
+
+def test_a_job_that_fails_by_itself(nvidia_smi):
+    environ = nvidia_smi(f"cat <<END\n{LISTING}\nEND")
+    found = gpus.visible(environ)
+    assert gpus.lost(found, environ) == ""
+    assert gpus.lost(gpus.Gpus((), "a test"), nvidia_smi("exit 9")) == ""
