@@ -1,6 +1,8 @@
 """The notebooks for two GPUs run on two logical CPU devices, smaller."""
 
 import importlib.util
+import json
+import re
 
 import pytest
 
@@ -33,8 +35,11 @@ SMALLER = {
         "WIDTH = 16384": "WIDTH = 64",
         "NUM_IMAGES = 8192": "NUM_IMAGES = 520",
         "(32, 64, 128)": "(4, 8)",
-        "batch_size=256": "batch_size=100",
-        "!kerasmgpu doctor --train": "!kerasmgpu doctor",
+        "batch_size=256,": "batch_size=100,",
+        "!kerasmgpu doctor --train": "!kerasmgpu doctor --max_megabytes=1",
+        "--gpu=T4": "--gpu=T4 --nonumbers",
+        '("float64", "float32")': '("float64",)',
+        "epochs=3": "epochs=1",
     },
     "hub_on_two_gpus.ipynb": {
         "keras_hub.models.QwenCausalLM.from_preset(PRESET)": TOKENIZER.strip(),
@@ -61,9 +66,16 @@ def run(name, folder):
 @pytest.mark.slow
 def test_two_devices_end_with_one_loss_and_a_block_to_paste(tmp_path):
     block = run("two_gpus.ipynb", tmp_path)[-1]
-    assert block.startswith("```\nkerasmgpu ") and block.endswith("```\n")
-    assert "the same: True" in block
-    assert "doctor: NO PROBLEM" in block
+    assert block.startswith("| two GPUs | |\n|---|---|\n| kerasmgpu | ")
+    rows = dict(re.findall(r"^\| (.*?) \| (.*) \|$", block, re.MULTILINE))
+    assert rows["the same"] == rows["proved"] == "True"
+    assert rows["doctor"].startswith("NO PROBLEM")
+    text, figures = re.findall(r"```\w+\n(.*?)```", block, re.DOTALL)
+    assert "No GPU is used" in text
+    figures = json.loads(figures)
+    assert list(figures) == list(rows)
+    differences = figures["differences"]["float64"]
+    assert len(differences) == 3 and 0 < max(differences.values()) < 1e-12
 
 
 @pytest.mark.slow
