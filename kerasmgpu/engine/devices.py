@@ -284,6 +284,18 @@ def _known(device: str) -> str:
     )
 
 
+def smallest_memory(names: Iterable[str]) -> int | None:
+    """Returns bytes for tensors on the smallest device; `None` if unknown.
+
+    GPUs of a machine may differ; TensorFlow numbers the fastest first.
+
+    Args:
+        names: Iterable of strings, see `memory_of`.
+    """
+    known = [size for size in map(memory_of, names) if size]
+    return min(known, default=None)
+
+
 def memory_of(name: str) -> int | None:
     """Returns bytes for tensors on a device of this process.
 

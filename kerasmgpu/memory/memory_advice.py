@@ -85,8 +85,8 @@ def setting_of(model: keras.Model) -> Setting:
 
 
 def device_bytes(strategy: tf.distribute.Strategy) -> int | None:
-    """Returns bytes for tensors on a replica's device; `None` if unknown."""
-    return devices.memory_of(strategy.extended.worker_devices[0])
+    """Returns bytes for tensors on the smallest device; `None` if unknown."""
+    return devices.smallest_memory(strategy.extended.worker_devices)
 
 
 def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:

@@ -14,7 +14,7 @@ from absl import logging
 
 from kerasmgpu import _keras
 from kerasmgpu.engine import context, entered, feeds, xla_cache
-from kerasmgpu.engine.devices import memory_of, runs_as_gpus
+from kerasmgpu.engine.devices import runs_as_gpus, smallest_memory
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
@@ -370,7 +370,7 @@ class ExactSteps(_Strategy):
         """
         devices = self.extended.worker_devices
         each = 1 if "GPU" in devices[0] else len(devices)
-        own = memory_of(devices[0]) or 0
+        own = smallest_memory(devices) or 0
         with tf.init_scope():
             return min(self.of_each_worker(own // each)) or None
 

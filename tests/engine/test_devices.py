@@ -99,3 +99,12 @@ def test_logical_gpus_know_their_physical_ones(monkeypatch):
     )
     monkeypatch.setattr(config, "get_logical_device_configuration", parts.get)
     assert devices.physical_gpus() == {"GPU:0": 2, "GPU:1": 2, "GPU:2": 1}
+
+
+def test_of_unlike_gpus_the_smallest_counts(monkeypatch):
+    """TensorFlow numbers the fastest first; parts of a GPU are unknown."""
+    sizes = {"GPU:0": 80, "GPU:1": 24, "GPU:2": None}
+    monkeypatch.setattr(devices, "memory_of", sizes.get)
+    assert devices.smallest_memory(["GPU:0", "GPU:1"]) == 24
+    assert devices.smallest_memory(["GPU:0", "GPU:2"]) == 80
+    assert devices.smallest_memory(["GPU:2"]) is None
