@@ -99,6 +99,7 @@ ROOMS = [
     "stores",
     "atomic_files",
     "division",
+    "distances",
     "partitioner",
     "strategy_settings",
     "engine",

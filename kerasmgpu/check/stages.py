@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu import distances
 from kerasmgpu._keras import sharded_parts
 from kerasmgpu.callbacks import Checkpoint, NotFinite
 from kerasmgpu.check.stage_record import StageRecord
@@ -21,8 +22,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster, workers
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
-from kerasmgpu.verify import comparison, training
-from kerasmgpu.verify.float_types import dtype_of
+from kerasmgpu.verify import training
 from kerasmgpu.verify.outcome import load_arrays, save_arrays
 
 _LOGICAL_DEVICES = 2  # Where there is no GPU.
@@ -264,9 +264,9 @@ def _load(program: _Program, dataset: tf.data.Dataset) -> None:
     if not kept.exists():
         return
     found = loaded.predict(dataset.take(1), verbose=0)
-    limit = comparison.TOLERANCES[dtype_of(loaded)]
+    limit = distances.TOLERANCES[distances.dtype_of(loaded)]
     for one, again in zip(load_arrays(kept), tf.nest.flatten(found)):
-        distance = comparison.relative_difference(one, again)
+        distance = distances.relative_difference(one, again)
         if distance > limit:
             raise InputError(
                 f"the loaded model predicts otherwise: by {distance:.1e}, where "

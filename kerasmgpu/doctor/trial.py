@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu import distances
 from kerasmgpu.callbacks.throughput import median_speed
 from kerasmgpu.commands import child_processes
 from kerasmgpu.doctor.trials import BATCH, JOB, JOB_TRIAL, TRIALS, Trial
@@ -23,7 +24,6 @@ from kerasmgpu.job import workers
 from kerasmgpu.job.cluster import SEPARATE_VARIABLE
 from kerasmgpu.verify import comparison, training
 from kerasmgpu.verify.outcome import Outcome
-from kerasmgpu.verify.rounding import UNITS
 
 _TIMED_EPOCHS = 6
 _WORKER = (
@@ -58,10 +58,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         else:
             strategy = kerasmgpu.strategy(devices=names, **trial.strategy)
             many = train(trial, strategy, folder / "many", start)
-        tolerance = comparison.TOLERANCES[one.facts["dtype"]]
+        tolerance = distances.TOLERANCES[one.facts["dtype"]]
         distance, rounding = _distance(one, many), None
         if distance > tolerance:
-            nudge = (UNITS[one.facts["dtype"]], 0)
+            nudge = (distances.UNITS[one.facts["dtype"]], 0)
             aside = train(trial, None, folder / "aside", start, nudge)
             rounding = _distance(one, aside)
     return {
@@ -143,7 +143,7 @@ def _of_loaded(trial: Trial, model: keras.Model) -> float:
         model.save(path)
         again = keras.models.load_model(path)
     pair = (one.predict(x, BATCH, verbose=0) for one in (model, again))
-    return comparison.relative_difference(*pair)
+    return distances.relative_difference(*pair)
 
 
 def _in_a_job(virtual_devices: int | None, folder: pathlib.Path) -> Outcome:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kerasmgpu.distances import TOLERANCES
 from kerasmgpu.errors import InputError
 from kerasmgpu.strategy_settings import Settings, check_distribution_alone
 from kerasmgpu.verify import causes
-from kerasmgpu.verify.comparison import TOLERANCES, first_not_finite
+from kerasmgpu.verify.comparison import first_not_finite
 from kerasmgpu.verify.judging import DIFFERENT, Reference
 from kerasmgpu.verify.outcome import Outcome
 from kerasmgpu.verify.runs import Runs

@@ -1,13 +1,8 @@
 """Distances between two runs of a program, in plain NumPy.
 
-The distance of weights is
-
-    W = largest difference between the runs / largest update since the start,
-
-computed separately for trainable weights and for other state (a counter that
-grows by the batch size would hide everything else); the larger one counts. One
-unit in the last place per step, the rounding of stored weights, is subtracted
-from differences.
+`distances` defines that of weights, W. It is computed separately for trainable
+weights and for other state (a counter that grows by the batch size would hide
+everything else); the larger one counts.
 """
 
 import dataclasses
@@ -15,22 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from kerasmgpu.distances import (
+    TOLERANCES,
+    log_tolerance,
+    relative_difference,
+    weight_differences,
+    wide,
+)
 from kerasmgpu.verify.outcome import Outcome
-
-TOLERANCES = {
-    "float64": 1e-12,
-    "float32": 1e-5,
-    "float16": 2e-2,
-    "bfloat16": 1.6e-1,  # Eight times the rounding of float16.
-}
-"""Default tolerance of W, by the float type that the model computes in."""
-
-LOG_TOLERANCE = 1e-5
-"""Least relative tolerance for losses, metrics and predictions."""
-
-EXACT_LOG_TOLERANCE = 1e-9
-"""The same in float64."""
-
 
 WEIGHTS, SLOTS = "weights (W)", "optimizer's variables"
 COPIES = "replicas' copies"
@@ -179,48 +166,6 @@ def compare(
     )
 
 
-def log_tolerance(tolerance: float) -> float:
-    """Returns the tolerance of logs that goes with one of W."""
-    is_exact = tolerance <= TOLERANCES["float64"]
-    return max(tolerance, EXACT_LOG_TOLERANCE if is_exact else LOG_TOLERANCE)
-
-
-def weight_differences(
-    start: list[np.ndarray],
-    one: list[np.ndarray],
-    many: list[np.ndarray],
-    kinds: list[str],
-    steps: int,
-) -> list[float]:
-    """Returns each variable's difference / the largest update of its kind.
-
-    Args:
-        start: List of arrays, the variables before the first step.
-        one: List of arrays, the reference's variables after some steps.
-        many: List of arrays, the other run's.
-        kinds: List of strings, `"trainable"`, `"state"` or `"seed"`.
-        steps: Integer, the number of those steps.
-
-    Returns:
-        List of floats; 0 for seeds, infinite if only one run's values are
-        finite or the shapes differ.
-    """
-    updates: dict[str, float] = {}
-    excesses: list[float] = []
-    for before, a, b, kind in zip(start, one, many, kinds):
-        update = np.abs(_wide(a) - _wide(before)).max(initial=0.0)
-        updates[kind] = max(updates.get(kind, 0.0), float(update))
-        excesses.append(_excess(a, b, steps))
-    distances: list[float] = []
-    for excess, kind in zip(excesses, kinds):
-        if kind == "seed" or excess == 0:
-            distances.append(0.0)
-        else:
-            update = updates[kind]
-            distances.append(excess / update if update > 0 else float("inf"))
-    return distances
-
-
 def _slot_differences(one: Outcome, many: Outcome, step: int) -> list[float]:
     """Returns the distance of each of the optimizers' variables after a step."""
     kinds = one.facts["slots"][one.facts["steps"].index(step)]
@@ -231,39 +176,6 @@ def _slot_differences(one: Outcome, many: Outcome, step: int) -> list[float]:
     return weight_differences(zeros, a, b, kinds, step)
 
 
-def _excess(a: np.ndarray, b: np.ndarray, steps: int) -> float:
-    """Returns the largest difference beyond the rounding of stored values."""
-    if a.shape != b.shape:
-        return float("inf")
-    unit = np.finfo(a.dtype).eps if a.dtype.kind == "f" else 0.0
-    a, b = _wide(a), _wide(b)
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return float("inf")
-    finite = np.isfinite(a)
-    a, b = a[finite], b[finite]
-    allowed = steps * unit * np.maximum(np.abs(a), np.abs(b))
-    excess = np.maximum(np.abs(a - b) - allowed, 0.0)
-    return float(excess.max(initial=0.0))
-
-
-def relative_difference(one: Any, many: Any) -> float:
-    """Returns the largest difference / the largest absolute value of `one`.
-
-    The divisor is at least 1e-3, so that zeros compare by absolute difference.
-    Infinite if the shapes or the positions of non-finite values differ.
-    """
-    a, b = _wide(one), _wide(many)
-    if a.shape != b.shape:
-        return float("inf")
-    finite = np.isfinite(a)
-    if not np.array_equal(finite, np.isfinite(b)):
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    scale = max(float(np.abs(a[finite]).max()), 1e-3)
-    return float(np.abs(a[finite] - b[finite]).max()) / scale
-
-
 def first_not_finite(outcome: Outcome) -> int | None:
     """Returns the first step after which a weight is not finite, or `None`."""
     for step in outcome.facts["steps"]:
@@ -271,10 +183,6 @@ def first_not_finite(outcome: Outcome) -> int | None:
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 return step
     return None
-
-
-def _wide(array: Any) -> np.ndarray:
-    return np.asarray(array, "float64")
 
 
 def _of_results(one: Outcome, many: Outcome, losses: bool) -> dict[str, float]:
@@ -329,8 +237,8 @@ def _update_ratio(
         start, one.weights(step), many.weights(step), kinds
     ):
         if kind == "trainable" and a.shape == b.shape:
-            update = _wide(a) - _wide(before)
-            along += float(np.sum(update * (_wide(b) - _wide(before))))
+            update = wide(a) - wide(before)
+            along += float(np.sum(update * (wide(b) - wide(before))))
             total += float(np.sum(update * update))
     return _ratio(total, along)
 

@@ -1,4 +1,4 @@
-"""The float types in which a model computes."""
+"""Has a program compute in float64."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,16 +6,8 @@ from unittest import mock
 
 import keras
 
+from kerasmgpu.distances import FLOATS
 from kerasmgpu.verify.float64_functions import float64_of_less
-
-FLOATS = ("bfloat16", "float16", "float32", "float64")
-"""Float types, from the least precise to the most precise one."""
-
-
-def dtype_of(model: keras.Model) -> str:
-    """Returns the least precise float type that a layer computes in."""
-    used = {layer.compute_dtype for layer in model.layers}
-    return next((name for name in FLOATS if name in used), "float32")
 
 
 @contextlib.contextmanager

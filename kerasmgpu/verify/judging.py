@@ -5,6 +5,7 @@
 
 from typing import Any
 
+from kerasmgpu import distances
 from kerasmgpu.verify import causes, rounding
 from kerasmgpu.verify.comparison import TOLERANCES, Comparison, compare
 from kerasmgpu.verify.outcome import Outcome
@@ -52,12 +53,12 @@ class Reference:
 
     def is_rounding(self, comparison: Comparison) -> bool:
         """Whether one device differs as much when it is nudged."""
-        for number in range(rounding.NUDGES):
+        for number in range(distances.NUDGES):
             if number == len(self._noises):
                 aside = self._runs.outcome(
                     "one device, nudged by "
-                    f"{rounding.nudge_units(self.dtype)} units of {self.dtype}",
-                    nudge=(rounding.nudge(self.dtype), number),
+                    f"{distances.nudge_units(self.dtype)} units of {self.dtype}",
+                    nudge=(distances.nudge(self.dtype), number),
                     float64=self._float64,
                 )
                 self._noises.append(self.compare(aside))

@@ -14,6 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kerasmgpu.distances import nudged
+
 
 def nudged_weights(
     model: keras.Model, arrays: list[np.ndarray], size: float, seed: int
@@ -22,12 +24,8 @@ def nudged_weights(
     random = np.random.default_rng(seed)
     trainable = {id(one) for one in model.trainable_variables}
 
-    def nudged(array: np.ndarray) -> np.ndarray:
-        signs = random.choice([-1.0, 1.0], size=array.shape)
-        return (array * (1 + signs * size)).astype(array.dtype)
-
     return [
-        nudged(array)
+        nudged(array, size, random)
         if id(variable) in trainable and array.dtype.kind == "f"
         else array
         for variable, array in zip(model.variables, arrays)

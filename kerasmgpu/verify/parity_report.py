@@ -4,9 +4,9 @@ from typing import Any
 
 from kerasmgpu.commands import reports
 from kerasmgpu.commands.fitted_table import FittedTable
+from kerasmgpu.distances import nudge_units
 from kerasmgpu.verify.comparison import WEIGHTS
 from kerasmgpu.verify.judging import DIFFERENT, ROUNDING
-from kerasmgpu.verify.rounding import nudge_units
 
 _LAYERS_SHOWN = 12
 

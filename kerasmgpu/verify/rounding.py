@@ -9,45 +9,11 @@ nudged by a few units in the last place.
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from kerasmgpu.distances import UNITS, is_within
 from kerasmgpu.verify.comparison import COPIES, WEIGHTS, Comparison
-
-_SUMMED_IN_FLOAT32 = ("bfloat16", "float16")
-"""Float types of which kernels sum in float32, and round the sum once."""
-
-NUDGES = 3
-"""Most nudges that are tried: which of two equal numbers an accuracy takes for the
-larger one depends on luck."""
 
 _FALL = 100.0
 """How much less than the precision a difference may fall that is rounding."""
-
-UNITS = {
-    "bfloat16": 2.0**-7,
-    **{name: float(np.finfo(name).eps) for name in ("float16", "float32")},
-    "float64": float(np.finfo("float64").eps),
-}
-"""Distance from 1 to the next number, by float type."""
-
-
-def nudge_units(dtype: str) -> int:
-    """Returns how many units in the last place a nudge has."""
-    return 1 if dtype in _SUMMED_IN_FLOAT32 else 8
-
-
-def nudge(dtype: str) -> float:
-    """Returns the relative size of a nudge in a float type."""
-    return nudge_units(dtype) * UNITS[dtype]
-
-
-def _margin(dtype: str) -> float:
-    """How much larger than after a nudge a difference may be that is rounding.
-
-    Sums of 40,000 values in another order, as in the gradient of a convolution's
-    kernel, were some 500 units apart; in 16 bits the sum is rounded once.
-    """
-    return 8.0 if dtype in _SUMMED_IN_FLOAT32 else 100.0
 
 
 def is_like_noise(
@@ -79,7 +45,7 @@ def is_like_noise(
             for value, *of_noise in zip(step, *aside)
         ]
     return all(
-        value <= max(limit, _margin(dtype) * of_noise)
+        is_within(value, [of_noise], limit, dtype)
         for value, of_noise, limit in pairs
     )
 

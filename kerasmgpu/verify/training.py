@@ -18,13 +18,14 @@ from kerasmgpu.engine.devices import (
     run_as_gpus,
 )
 from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.distances import dtype_of
 from kerasmgpu.errors import InputError
 from kerasmgpu.flops import step_flops
 from kerasmgpu.partitioner.runtime.report import by_layer, part_of
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify.float64_functions import batches_of_float64
-from kerasmgpu.verify.float_types import dtype_of, float64_in_place_of_less
+from kerasmgpu.verify.float_types import float64_in_place_of_less
 from kerasmgpu.verify.layer_outputs import layer_outputs
 from kerasmgpu.verify.nudges import nudge_outputs, nudged_weights
 from kerasmgpu.verify.outcome import load_arrays, save_arrays

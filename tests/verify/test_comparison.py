@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from kerasmgpu.verify.comparison import (
-    Comparison,
+from kerasmgpu.distances import (
     log_tolerance,
     relative_difference,
     weight_differences,
 )
+from kerasmgpu.verify.comparison import Comparison
 
 
 def test_weight_difference_is_by_the_largest_update_of_its_kind():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from kerasmgpu.verify.rounding import falls, is_like_noise, nudge
+from kerasmgpu.distances import nudge
+from kerasmgpu.verify.rounding import falls, is_like_noise
 from tests.verify.test_comparison import comparison
 
 

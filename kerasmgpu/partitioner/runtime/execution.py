@@ -1,6 +1,8 @@
 """Runs several steps on an iterator in one call of a `tf.function`."""
 
 import contextlib
+import contextvars
+import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,6 +17,31 @@ from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
 from kerasmgpu.partitioner.runtime.written import Written
+
+
+Around = Callable[
+    [Program, Written, Callable[[list], list], list[tf.Tensor]],
+    list[tf.Tensor],
+]
+"""Function `(program, written, run, tensors)` that is called for each step: returns
+`run(tensors)`. `tensors` are those of a batch that `written` takes."""
+
+_around: contextvars.ContextVar[Around | None] = contextvars.ContextVar(
+    "kerasmgpu_around", default=None
+)
+
+
+@contextlib.contextmanager
+def watched(around: Around | None) -> Iterator[None]:
+    """Context in which executions call a function around each of their steps.
+
+    Batches are taken apart from the steps then, and steps run one by one.
+    """
+    token = _around.set(around)
+    try:
+        yield
+    finally:
+        _around.reset(token)
 
 
 class Execution:
@@ -40,6 +67,7 @@ class Execution:
             self._next if steps == 1 else self._several, autograph=False
         )
         self._takes_leaves = steps == 1
+        self._batchwise: BatchwiseExecution | None = None
         self._trace: tuple[Any, Any] = (None, None)
         self._places = program.trace.with_places()
 
@@ -54,6 +82,9 @@ class Execution:
             tf.errors.OutOfRangeError: If there is no data, with one step.
             StopIteration: If there is no data, with several steps per call.
         """
+        around = _around.get()
+        if around is not None:
+            return self._run_watched(around, iterator)
         first = self._written.take_first()
         execution = self
         if first is not self._written:
@@ -72,6 +103,14 @@ class Execution:
             if not done:
                 raise StopIteration
         return self._packed(outputs)
+
+    def _run_watched(self, around: Around, iterator: Any) -> Any:
+        if self._batchwise is None:
+            given = self._program, self._written, self._steps
+            self._batchwise = BatchwiseExecution(
+                *given, self._local_results, run=self._written
+            )
+        return self._batchwise._run_watched(around, iterator)
 
     def _packed(self, outputs: list[tf.Tensor]) -> Any:
         if not self._written.has_outputs:
@@ -197,7 +236,18 @@ class BatchwiseExecution(Execution):
         self._takes_leaves = False
         self._function = tf.function(self._next, autograph=False)
 
+    def _run_watched(self, around: Around, iterator: Any) -> Any:
+        watching = copy.copy(self)
+        watching._run = functools.partial(
+            around, self._program, self._written, self._run
+        )
+        with watched(None):
+            return watching(iterator)
+
     def __call__(self, iterator: Any) -> Any:
+        around = _around.get()
+        if around is not None:
+            return self._run_watched(around, iterator)
         outputs: list[tf.Tensor] = []
         for number in range(self._steps):
             try:

@@ -338,6 +338,14 @@ class Program:
         return other
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether XLA compiles the step, as on one device with `jit_compile=True`.
+
+        The form beside a step draws its random numbers outside of XLA.
+        """
+        return self._jit_compile and not self._is_beside
+
+    @property
     def has_random_state(self) -> bool:
         """Whether operations keep a random state, as `tf.random.normal` does."""
         return _has_random_state(self.trace.graph)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import function_pb2
 from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import func_graph as func_graphs
 
@@ -15,7 +16,7 @@ from kerasmgpu.division import AxesToShard
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.passes.dump import Dump
-from kerasmgpu.partitioner.runtime import replaced
+from kerasmgpu.partitioner.runtime import replaced, traced_function
 from kerasmgpu.partitioner.runtime.error_places import error_places
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.sharded_variable import (
@@ -110,6 +111,33 @@ class Trace:
             for tensor, outer in other.captured
         ]
         return other
+
+    def on_handles(self, handles: Iterable[tf.Tensor]) -> "Trace":
+        """Returns the original trace, with other tensors in the captured ones' place.
+
+        Args:
+            handles: Handles of variables that are not sharded, and other tensors,
+                in the order of `captured`.
+        """
+        other = copy.copy(self.original)
+        other._simplify(lambda outer: False)
+        other.captured = [
+            (tensor, handle)
+            for (tensor, _), handle in zip(other.captured, handles)
+        ]
+        return other
+
+    def as_function(
+        self, is_compiled: bool
+    ) -> list[function_pb2.FunctionDef]:
+        """Returns the functions that the original trace is, as TensorFlow runs it.
+
+        Its arguments are `leaves`, then `captured`.
+
+        Args:
+            is_compiled: Whether XLA compiles it as one.
+        """
+        return traced_function.library(self._func_graph, is_compiled)
 
     @property
     def original(self) -> "Trace":

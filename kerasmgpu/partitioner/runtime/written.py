@@ -96,6 +96,13 @@ class Written:
                 tensor.set_shape(shape)
         return outputs
 
+    def call(self, inputs: Sequence[tf.Tensor]) -> None:
+        """Runs the function on all of its inputs, as TensorFlow runs any."""
+        self._function  # noqa: B018  Adds it to the library.
+        context.context().call_function(
+            self.name.encode(), list(inputs), len(self._types)
+        )
+
     def fed(
         self, feed: ConcreteFunction, arguments: Sequence[tf.Tensor]
     ) -> Callable[[], list[tf.Tensor]]:
