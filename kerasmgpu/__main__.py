@@ -43,6 +43,10 @@ COMMANDS = {
         "kerasmgpu.doctor",
         "examine a machine: versions, GPUs, links, and what works",
     ),
+    "evidence": (
+        "kerasmgpu.commands.evidence_command",
+        "make a table of steps that callbacks.Audit compared with one device",
+    ),
     "find_batch_size": (
         "kerasmgpu.finders.batch_size_command",
         "find the largest batch that fits, and the smallest fast one",

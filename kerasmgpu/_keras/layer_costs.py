@@ -77,7 +77,7 @@ def layer_costs(
     other, divided = LayerCost(NO_LAYER), set()
     mesh = written.lowered.mesh
     optimizers = {one.name for one in training_state.optimizers(model)}
-    for path, kind, variable in _variables(model, layers):
+    for path, kind, variable in variables_by_layer(model, layers):
         cost = found.get(path, other)
         held = _held_bytes(variable, mesh)
         sharded = variable.value
@@ -150,10 +150,14 @@ def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
     return -(-passes * num_bytes * (num_replicas - 1) // num_replicas)
 
 
-def _variables(
+def variables_by_layer(
     model: keras.Model, layers: dict[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yields each variable with its layer's path and its part of `LayerCost`."""
+    """Yields each variable with its layer's path and its part of `LayerCost`.
+
+    Args:
+        layers: Those of `layers_in`, by path.
+    """
     owners: dict[int, tuple[str, Any]] = {}
     for path in sorted(layers, key=lambda path: path.count("/")):
         for variable in layers[path].variables:

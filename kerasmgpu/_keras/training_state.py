@@ -118,6 +118,16 @@ def slots(
             yield slot, known.get(id(made_variables.weight_of(slot)))
 
 
+def slot_names(model: keras.Model) -> Iterator[tuple[Any, str]]:
+    """Yields each variable of the optimizers with its name.
+
+    Without the name of its weight: `"momentum"`, for example.
+    """
+    for slot, weight in slots(model, model.variables):
+        of = "" if weight is None else weight.path.replace("/", "_")
+        yield slot, slot.path.split("/")[-1].removeprefix(f"{of}_")
+
+
 def restore(
     model: keras.Model,
     saved: dict[str, Any],

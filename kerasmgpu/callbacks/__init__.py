@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kerasmgpu import _import_on_use
 
 if TYPE_CHECKING:
+    from kerasmgpu.callbacks.audit import Audit
     from kerasmgpu.callbacks.checkpoint import Checkpoint
     from kerasmgpu.callbacks.choose_xla import ChooseXla
     from kerasmgpu.callbacks.default_callbacks import default
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kerasmgpu.callbacks.throughput import ThroughputLogger
 
 __all__ = [
+    "Audit",
     "Checkpoint",
     "ChooseXla",
     "DeviceStats",
@@ -37,6 +39,7 @@ __all__ = [
 _import_on_use(
     __name__,
     homes={
+        "Audit": "audit",
         "Checkpoint": "checkpoint",
         "ChooseXla": "choose_xla",
         "DeviceStats": "device_stats",

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu._keras.training_state import optimizers, slots
+from kerasmgpu._keras.training_state import optimizers, slot_names
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.verify.outcome import save_arrays
 
@@ -60,16 +60,12 @@ def _slots(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
         Pairs of the variable's name without that of its weight, such as
         `"momentum"`, and the variable.
     """
-    weights = {
-        id(slot): weight for slot, weight in slots(model, model.variables)
-    }
+    names = {id(slot): name for slot, name in slot_names(model)}
     for optimizer in optimizers(model):
         if not int(keras.ops.convert_to_numpy(optimizer.iterations)):
             continue
         for slot in optimizer.variables:
-            name, weight = slot.path.split("/")[-1], weights.get(id(slot))
-            of = "" if weight is None else weight.path.replace("/", "_")
-            yield name.removeprefix(f"{of}_"), slot
+            yield names[id(slot)], slot
 
 
 def spread_of(variable: keras.Variable) -> float:

@@ -67,6 +67,11 @@ class OneDeviceStep:
         graph = self._trace.original.graph
         return list(dict.fromkeys(_unrepeatable(graph)))
 
+    def dtype_of(self, number: int) -> tf.DType:
+        """Returns the type of a captured tensor's variable."""
+        _, dtype = content_of(self._captured[number]) or (None, tf.resource)
+        return dtype
+
     def read(self) -> State:
         """Returns the variables' values; a collective, in the strategy's scope."""
         return [
