@@ -41,6 +41,7 @@ _HOMES = {
     "WorkerError": "kerasmgpu.launch.notebook",
     "find_batch_size": "kerasmgpu.finders",
     "find_learning_rate": "kerasmgpu.finders",
+    "deterministic": "kerasmgpu.strategies.determinism",
     "compare_input": "kerasmgpu.strategies.input_speed",
     "find_layout": "kerasmgpu.strategies.found_layout",
     "layout_report": "kerasmgpu.strategies.layout_report",

@@ -25,6 +25,7 @@ from kerasmgpu.strategies import (
     MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
 )
 from kerasmgpu.strategies import strategy as strategy
+from kerasmgpu.strategies.determinism import deterministic as deterministic
 from kerasmgpu.strategies.found_layout import find_layout as find_layout
 from kerasmgpu.strategies.functions import make_parallel as make_parallel
 from kerasmgpu.strategies.functions import partition as partition

@@ -51,7 +51,8 @@ _SUMMED_IN_FLOAT32 = ("bfloat16", "float16", "tensorfloat32")
 
 def dtype_of(model: Any) -> str:
     """Returns the least precise float type that a layer of a model computes in."""
-    used = {layer.compute_dtype for layer in model.layers}
+    layers = getattr(model, "layers", [model])  # A trainer may be a layer.
+    used = {layer.compute_dtype for layer in layers}
     return next((name for name in FLOATS if name in used), "float32")
 
 

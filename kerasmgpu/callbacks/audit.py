@@ -219,9 +219,7 @@ class _Audits(step_hooks.StepHook):
         if workers.is_first(self._strategy):
             if self._evidence.path is None:
                 self._evidence.path = _beside_record()
-            self._evidence.add(
-                step, found, seconds, self._audit.micro_batches
-            )
+            self._evidence.add(step, found, seconds, self._audit.micro_batches)
 
     def _of_all_workers(self, found: Finding) -> Finding:
         """Returns the worst finding of all workers; collective."""

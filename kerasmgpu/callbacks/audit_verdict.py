@@ -152,7 +152,9 @@ class Runs:
             return "no layer"
         value, one = beyond[0]
         more = f", and {len(layers) - 1} more" if len(layers) > 1 else ""
-        return f"layer {one.layer!r}{more} ({one.path}: {value:.1e} of its update)"
+        return (
+            f"layer {one.layer!r}{more} ({one.path}: {value:.1e} of its update)"
+        )
 
 
 def finding(runs: Runs) -> Finding:
@@ -198,7 +200,10 @@ def _of_devices(
     results = {runs.devices[0]: one}
     results |= {device: runs.on(device) for device in runs.devices[1:]}
     most = max(
-        ([o for o, b in results.items() if agree(a, b)] for a in results.values()),
+        (
+            [o for o, b in results.items() if agree(a, b)]
+            for a in results.values()
+        ),
         key=len,
     )
     odd = [device for device in results if device not in most]
@@ -215,7 +220,9 @@ def _of_devices(
         return Finding(OURS, by_layer, text)
     if len(odd) == len(most):
         text = f"{_listed([*most, *odd])} differ from each other in {where}"
-        return Finding(DEVICE, by_layer, f"{text}: one of them is likely broken")
+        return Finding(
+            DEVICE, by_layer, f"{text}: one of them is likely broken"
+        )
     between = runs.worst(
         runs.distances(results[most[0]], results[odd[0]]), noises
     )

@@ -42,9 +42,9 @@ class Evidence:
     @property
     def num_steps(self) -> int:
         """Number of steps that were compared."""
-        return sum(self._verdicts.values()) - self._verdicts[
-            audit_verdict.NOT_RUN
-        ]
+        return (
+            sum(self._verdicts.values()) - self._verdicts[audit_verdict.NOT_RUN]
+        )
 
     @property
     def verdict(self) -> str:

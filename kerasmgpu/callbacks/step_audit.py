@@ -1,7 +1,6 @@
 """Compares a training step with the same step on one device."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -246,9 +245,7 @@ def _described(
     trainable = {id(variable) for variable in model.trainable_variables}
     metrics = {id(variable) for variable in model.metrics_variables}
     layers = dict(layers_in(model))
-    slots = {
-        id(slot): name for slot, name in training_state.slot_names(model)
-    }
+    slots = {id(slot): name for slot, name in training_state.slot_names(model)}
     for path, kind, variable in layer_costs.variables_by_layer(model, layers):
         layer, from_zero = path.partition("/")[2] or path, True
         if kind == "slots":

@@ -3,12 +3,14 @@
     kerasmgpu evidence runs/*/evidence.json
     kerasmgpu evidence runs/1/evidence.json runs/2/evidence.json --output=table.md
 
-A row per file, in Markdown, with the columns of `docs/gpus.md`. The exit status
-is 0 only if every run was compared, and is equal to one device's.
+A row per file, in Markdown, with the columns of `docs/gpus.md`: the model, its
+devices and settings, the largest difference of a layer, and the worst verdict. The
+exit status is 0 only if every run was compared, and is equal to one device's.
 """
 
 import collections
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -133,14 +135,11 @@ def _largest(differences: Mapping[str, float | None]) -> str:
     """Returns the largest difference and its layer; `null` is infinity."""
     if not differences:
         return "–"
-    layer = max(
-        differences,
-        key=lambda name: float("inf")
-        if differences[name] is None
-        else differences[name],
+    value, layer = max(
+        (math.inf if value is None else value, layer)
+        for layer, value in differences.items()
     )
-    value = differences[layer]
-    size = "infinite" if value is None else f"{value:.0e}"
+    size = f"{value:.0e}" if math.isfinite(value) else "infinite"
     return f"{size} ({layer})"
 
 

@@ -12,13 +12,13 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu._keras import sharded_parts
 from kerasmgpu.commands import batches, references, user_models
+from kerasmgpu.distances import dtype_of
 from kerasmgpu.engine.devices import (
     leave_room,
     make_logical_cpus,
     run_as_gpus,
 )
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.distances import dtype_of
 from kerasmgpu.errors import InputError
 from kerasmgpu.flops import step_flops
 from kerasmgpu.partitioner.runtime.report import by_layer, part_of

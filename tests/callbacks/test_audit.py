@@ -280,7 +280,9 @@ def test_a_kernel_that_is_not_deterministic_is_named(
     verdicts = audited(built(replicas(2), plain))
     assert set(verdicts) == {audit_verdict.KERNEL}
     line = caplog.records[-1].getMessage()
-    assert "CPU:0 gives another result when it runs again, in layer 'sec" in line
+    assert (
+        "CPU:0 gives another result when it runs again, in layer 'sec" in line
+    )
     assert "kerasmgpu.deterministic()" in line
 
 
@@ -357,9 +359,7 @@ def test_a_step_that_cannot_run_again_is_left_alone(
     caplog.set_level("INFO")
     Python.calls = 0
     with replicas(2).scope():
-        model = keras.Sequential(
-            [keras.Input((6,)), layer(), layers.Dense(1)]
-        )
+        model = keras.Sequential([keras.Input((6,)), layer(), layers.Dense(1)])
         model.compile("sgd", "mse")
     assert audited(model) == [audit_verdict.NOT_RUN]
     assert text in caplog.text

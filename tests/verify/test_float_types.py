@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from kerasmgpu.verify.float64_functions import batches_of_float64
 from kerasmgpu.distances import dtype_of
+from kerasmgpu.verify.float64_functions import batches_of_float64
 from kerasmgpu.verify.float_types import float64_in_place_of_less
 
 

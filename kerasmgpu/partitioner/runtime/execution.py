@@ -18,7 +18,6 @@ from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
 from kerasmgpu.partitioner.runtime.written import Written
 
-
 Around = Callable[
     [Program, Written, Callable[[list], list], list[tf.Tensor]],
     list[tf.Tensor],

@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.runtime.one_device import (
 )
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
-from kerasmgpu.partitioner.step.graph import Graph
+from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.records import Trait
 
 _REPEATABLE = {
@@ -32,6 +32,8 @@ _REPEATABLE = {
     Trait.UPDATES,
 }
 """Traits of stateful operations that do the same each time, on the same values."""
+
+_READS_TABLE = {"LookupTableFindV2", "LookupTableSizeV2"}
 
 _OF_CUDNN = {Trait.NO_RANDOM_STATE, Trait.PRIVATE_STATE}
 """Traits of cuDNN's recurrent layers, whose random state nothing uses."""
@@ -64,8 +66,7 @@ class OneDeviceStep:
     @property
     def unrepeatable(self) -> list[str]:
         """Types of operations that may do something else the second time."""
-        graph = self._trace.original.graph
-        return list(dict.fromkeys(_unrepeatable(graph)))
+        return list(dict.fromkeys(_unrepeatable(self._trace.graph)))
 
     def dtype_of(self, number: int) -> tf.DType:
         """Returns the type of a captured tensor's variable."""
@@ -147,9 +148,12 @@ class OneDeviceStep:
                 outer if variable is None else _handle_like(outer)
                 for variable, outer in zip(self.variables, self._captured)
             ]
-            mesh = Mesh.on([device], tf.DeviceSpec.from_string(device).replace(
-                device_type="CPU", device_index=0
-            ).to_string())
+            mesh = Mesh.on(
+                [device],
+                tf.DeviceSpec.from_string(device)
+                .replace(device_type="CPU", device_index=0)
+                .to_string(),
+            )
             written = Program(
                 self._trace.on_handles(handles),
                 Replicas(mesh).split(micro_batches),
@@ -165,11 +169,17 @@ def _unrepeatable(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         for body in node.bodies:
             yield from _unrepeatable(body)
-        traits = node.traits
-        if not node.is_stateful or node.bodies or _REPEATABLE & traits:
-            continue
-        if not traits >= _OF_CUDNN:
+        if node.is_stateful and not node.bodies and not _is_repeatable(node):
             yield node.type
+
+
+def _is_repeatable(node: Node) -> bool:
+    if _REPEATABLE & node.traits or node.traits >= _OF_CUDNN:
+        return True
+    handles = [one for one in node.inputs if one.dtype == tf.resource]
+    # A generator's state, for example, is in a variable, which is copied.
+    of_variables = all(handle.element is not None for handle in handles)
+    return bool(handles) and of_variables or node.type in _READS_TABLE
 
 
 def _variable(outer: tf.Tensor) -> Any:

@@ -127,9 +127,7 @@ class Trace:
         ]
         return other
 
-    def as_function(
-        self, is_compiled: bool
-    ) -> list[function_pb2.FunctionDef]:
+    def as_function(self, is_compiled: bool) -> list[function_pb2.FunctionDef]:
         """Returns the functions that the original trace is, as TensorFlow runs it.
 
         Its arguments are `leaves`, then `captured`.
