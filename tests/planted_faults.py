@@ -667,6 +667,27 @@ FAULTS = {
         "            (value, max(map(max, aside)), comparison.tolerance)",
         "tests/verify/test_rounding.py",
     ),
+    "nudge_itself": Fault(
+        "an audit takes the nudge of the weights for what it does",
+        "callbacks/step_audit.py",
+        "a - (distances.wide(b) - distances.wide(c)) for a, b, c in moved",
+        "a for a, b, c in moved",
+        "tests/callbacks/test_audit.py",
+    ),
+    "audit_of_one_try": Fault(
+        "an audit accuses a device that differed once",
+        "callbacks/audit_verdict.py",
+        "once = [d for d in odd if agree(results[most[0]], runs.on(d))]",
+        "once: list[str] = []",
+        "tests/callbacks/test_audit_verdict.py",
+    ),
+    "bound_to_a_device": Fault(
+        "a step that runs again has nodes on the first replica's device",
+        "partitioner/runtime/traced_function.py",
+        'node.device = ""',
+        "node.device = node.device",
+        "tests/partitioner/test_one_device_step.py",
+    ),
     "casts_by_hand": Fault(
         "casts by hand stay float32 where verify wants float64",
         "verify/float64_functions.py",

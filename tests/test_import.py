@@ -33,7 +33,8 @@ def test_importing_reads_only_the_standard_library():
 LIGHT = """
     division replica_arithmetic errors __main__ commands.scaling_report finders
     finders.batch_size_command finders.learning_rate_command check.__main__
-    compile.__main__ doctor.__main__ job.cluster job.rendezvous job.watch
+    commands.evidence_command compile.__main__ doctor.__main__ job.cluster
+    job.rendezvous job.watch
     plan.__main__ plan.step_time launch.__main__ launch.notebook
     memory.__main__ memory.state_bytes report.__main__ recipes.alexnet
     recipes.autoencoder recipes.convnet recipes.deepconn

@@ -166,6 +166,9 @@ class _Audits(step_hooks.StepHook):
         self._steps += self._model.steps_per_execution
         return logs
 
+    def on_removed(self) -> None:
+        self._audit.forget()
+
     def _is_due(self) -> bool:
         """Whether to compare the next step; the same on all workers."""
         if self._executions < FIRST or self._steps < self._next:
@@ -241,10 +244,14 @@ class _Audits(step_hooks.StepHook):
             default=(0.0, "none"),
         )
         count = f"{made.num_steps} step{'s' if made.num_steps > 1 else ''}"
+        as_nudged = ""
+        if made.verdict == audit_verdict.ROUNDING:
+            as_nudged = ", as if weights were nudged"
         where = f"; see {made.path}" if made.path else ""
         print(
             f"audit: {count} compared with one device: {made.verdict}, largest "
-            f"difference {largest:.0e} of an update (layer {layer!r}){where}",
+            f"difference {largest:.0e} of an update (layer {layer!r})"
+            f"{as_nudged}{where}",
             flush=True,
         )
 

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import keras
 
 from kerasmgpu import atomic_files
+from kerasmgpu.callbacks import evidence
+from kerasmgpu.callbacks.audit import Audit
 from kerasmgpu.callbacks.checkpoint import Checkpoint
 from kerasmgpu.callbacks.device_stats import DeviceStats
 from kerasmgpu.callbacks.hang_watch import HangWatch
@@ -16,11 +18,13 @@ from kerasmgpu.callbacks.not_finite import NotFinite
 from kerasmgpu.callbacks.progress import Progress
 from kerasmgpu.callbacks.run_record import RunRecord
 from kerasmgpu.callbacks.throughput import ThroughputLogger
+from kerasmgpu.engine.devices import num_logical
 from kerasmgpu.errors import (
     InputError,
     checked_arguments,
     shown,
 )
+from kerasmgpu.job import cluster
 from kerasmgpu.job.cluster import is_first_worker
 from kerasmgpu.stores.places import Place, checked_place
 from kerasmgpu.stores.store_path import StorePath
@@ -41,6 +45,7 @@ def default(
     monitors: Choice = True,
     hang_watch: Choice = True,
     not_finite: Choice = True,
+    audit: Choice | None = None,
     checkpoint: Choice = True,
 ) -> list[keras.callbacks.Callback]:
     """Returns the callbacks of a long run, in the order that they need.
@@ -77,6 +82,10 @@ def default(
         hang_watch: `HangWatch`; it also writes to `run_dir/hangs.txt`.
             Defaults to `True`.
         not_finite: `NotFinite`. Defaults to `True`.
+        audit: `Audit`; it also writes `run_dir/evidence.json`. Defaults to
+            `None`: only where TensorFlow sees several GPUs, or a job has several
+            workers with one. There is nothing to prove of logical CPUs, which
+            run a step on one device N times as slowly as on N GPUs.
         checkpoint: `Checkpoint`, in `run_dir/checkpoints`. Defaults to `True`.
 
     Returns:
@@ -116,6 +125,8 @@ def default(
     ) -> dict[str, Any] | None:
         return None if place is None else {argument: place / name}
 
+    if audit is None:
+        audit = _several_gpus()
     hangs = within("path", "hangs.txt", local) or {}
     of_progress: dict[str, Any] = {}
     if progress is None:
@@ -126,6 +137,7 @@ def default(
         *_made("progress", Progress, progress, of_progress),
         *_made("hang_watch", HangWatch, hang_watch, hangs),
         *_made("not_finite", NotFinite, not_finite, {}),
+        *_made("audit", Audit, audit, within("path", evidence.NAME) or {}),
         *_made(
             "devices", DeviceStats, devices, within("path", "devices.jsonl")
         ),
@@ -146,6 +158,15 @@ def default(
     if is_first_worker():
         print(_told(made, folder), flush=True)
     return made
+
+
+def _several_gpus() -> bool:
+    """Whether a strategy of this program may have several GPUs.
+
+    It initialises no device.
+    """
+    least = 2 if cluster.from_environment() is None else 1
+    return num_logical("GPU") >= least
 
 
 def _told(

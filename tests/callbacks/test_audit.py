@@ -275,8 +275,6 @@ def test_a_kernel_that_is_not_deterministic_is_named(
         kernel[0] += 0.01 * number
 
     broken(monkeypatch, change)
-    # One without noise, which would be taken for that of a nudge.
-    monkeypatch.setattr(audit_verdict.distances, "NUDGES", 0)
     verdicts = audited(built(replicas(2), plain))
     assert set(verdicts) == {audit_verdict.KERNEL}
     line = caplog.records[-1].getMessage()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kerasmgpu import InputError, callbacks
+from kerasmgpu.callbacks import default_callbacks
 from tests.callbacks import event_files
 
 X = np.random.default_rng(0).normal(size=(53, 4)).astype("float32")
@@ -53,6 +54,25 @@ def test_something_is_seen_of_every_fit(capsys, verbose, lines):
     found = capsys.readouterr().out
     assert found.count("examples/s,") == lines
     assert found.count("- examples/s: ") == 2 - lines
+
+
+@pytest.mark.parametrize("num_gpus, in_job", [(2, False), (1, True)])
+def test_steps_are_compared_on_several_gpus(
+    tmp_path, monkeypatch, num_gpus, in_job
+):
+    monkeypatch.setattr(default_callbacks, "num_logical", lambda _: num_gpus)
+    assert (callbacks.Audit in kinds(tmp_path)) == (num_gpus > 1)
+    if in_job:
+        addresses = {"worker": ["a:1", "b:1"]}
+        job = {"cluster": addresses, "task": {"type": "worker", "index": 1}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(job))
+    (audit,) = (
+        each
+        for each in callbacks.default(tmp_path)
+        if isinstance(each, callbacks.Audit)
+    )
+    assert audit.path == str(tmp_path / "evidence.json")
+    assert callbacks.Audit not in kinds(tmp_path, audit=False)
 
 
 @pytest.mark.parametrize("name", KINDS)

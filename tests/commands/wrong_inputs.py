@@ -265,6 +265,8 @@ CASES = (
     *_functions("absent:build", "; run the command in the module's folder, or"),
     *_functions("mine:build", "mine.py has no function 'build'. It has biuld"),
     *_functions("mine.py:build", "mine.py has no function 'build'. It has"),
+    Case("evidence", "evidence takes files of kerasmgpu.callbacks.Audit"),
+    Case("evidence missing.json", "missing.json (No such file or directory)"),
     Case("prove a:b --replicas=3 --num_workers=2", "must be a multiple of num"),
     Case("prove a:b --gpu=X100", "gpu is one of P100-16GB, "),
     Case("prove a:b --shard=rows", "shard must be one of none, opt"),

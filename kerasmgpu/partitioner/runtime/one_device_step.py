@@ -118,7 +118,6 @@ class OneDeviceStep:
                 outer if one is None else one.handle
                 for one, outer in zip(scratch, self._captured)
             ]
-            tensors = [tf.identity(tensor) for tensor in tensors]
             if micro_batches == 1:
                 self._call(tensors, captured)
             else:
