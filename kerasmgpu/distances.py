@@ -10,7 +10,7 @@ differ by more, and training magnifies that: then a run whose weights are nudged
 by a few units in the last place tells how much. Plain NumPy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,9 @@ UNITS = {
     "float64": float(np.finfo("float64").eps),
 }
 """Distance from 1 to the next number, by float type."""
+
+_BLOCK = 1 << 16
+"""Elements that are compared at a time."""
 
 _SUMMED_IN_FLOAT32 = ("bfloat16", "float16", "tensorfloat32")
 """Float types of which kernels sum in float32, and round the sum once."""
@@ -117,12 +120,12 @@ def weight_differences(
         List of floats; 0 for seeds, infinite if only one run's values are
         finite or the shapes differ.
     """
-    updates: dict[str, float] = {}
-    excesses: list[float] = []
-    for before, a, b, kind in zip(start, one, many, kinds):
-        update = np.abs(wide(a) - wide(before)).max(initial=0.0)
-        updates[kind] = max(updates.get(kind, 0.0), float(update))
-        excesses.append(_excess(a, b, steps))
+    excesses = [_excess(a, b, steps) for a, b in zip(one, many)]
+    differing = {kind for kind, excess in zip(kinds, excesses) if excess}
+    updates: dict[str, float] = dict.fromkeys(differing, 0.0)
+    for before, after, kind in zip(start, one, kinds):
+        if kind in differing:
+            updates[kind] = max(updates[kind], _update(before, after))
     distances: list[float] = []
     for excess, kind in zip(excesses, kinds):
         if kind == "seed" or excess == 0:
@@ -133,19 +136,43 @@ def weight_differences(
     return distances
 
 
+def _update(before: np.ndarray, after: np.ndarray) -> float:
+    """Returns the largest update of a variable."""
+    return max(
+        (
+            float(np.abs(wide(b) - wide(a)).max())
+            for a, b in _blocks(before, after)
+        ),
+        default=0.0,
+    )
+
+
 def _excess(a: np.ndarray, b: np.ndarray, steps: int) -> float:
     """Returns the largest difference beyond the rounding of stored values."""
     if a.shape != b.shape:
         return float("inf")
     unit = np.finfo(a.dtype).eps if a.dtype.kind == "f" else 0.0
-    a, b = wide(a), wide(b)
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return float("inf")
-    finite = np.isfinite(a)
-    a, b = a[finite], b[finite]
-    allowed = steps * unit * np.maximum(np.abs(a), np.abs(b))
-    excess = np.maximum(np.abs(a - b) - allowed, 0.0)
-    return float(excess.max(initial=0.0))
+    excess = 0.0
+    for one, other in _blocks(a, b):
+        if np.array_equal(one, other):
+            continue
+        one, other = wide(one), wide(other)
+        finite = np.isfinite(one)
+        if not np.array_equal(finite, np.isfinite(other)):
+            return float("inf")
+        if not finite.all():
+            one, other = one[finite], other[finite]
+        allowed = steps * unit * np.maximum(np.abs(one), np.abs(other))
+        beyond = np.abs(one - other) - allowed
+        excess = max(excess, float(beyond.max(initial=0.0)))
+    return excess
+
+
+def _blocks(*arrays: np.ndarray) -> Iterator[list[np.ndarray]]:
+    """Yields blocks of arrays that stay in the cache while they are compared."""
+    flat = [array.reshape(-1) for array in arrays]
+    for first in range(0, len(flat[0]), _BLOCK):
+        yield [array[first : first + _BLOCK] for array in flat]
 
 
 def relative_difference(one: Any, many: Any) -> float:

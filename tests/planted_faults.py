@@ -670,8 +670,8 @@ FAULTS = {
     "nudge_itself": Fault(
         "an audit takes the nudge of the weights for what it does",
         "callbacks/step_audit.py",
-        "a - (distances.wide(b) - distances.wide(c)) for a, b, c in moved",
-        "a for a, b, c in moved",
+        "after[place] = after[place] - movement",
+        "after[place] = after[place]",
         "tests/callbacks/test_audit.py",
     ),
     "audit_of_one_try": Fault(

@@ -158,16 +158,17 @@ class StepAudit:
         """
         random = np.random.default_rng(number)
         size, state = distances.nudge(step.dtype), list(start)
+        moved = dict[int, Any]()
         for index, place in step.places.items():
             value = start[index]
-            if step.variables[place].kind == audit_verdict.TRAINABLE:
-                if value is not None and step.is_float(index):
-                    state[index] = distances.nudged(value, size, random)
+            is_weight = step.variables[place].kind == audit_verdict.TRAINABLE
+            if value is not None and is_weight and step.is_float(index):
+                state[index] = aside = distances.nudged(value, size, random)
+                moved[place] = distances.wide(aside) - distances.wide(value)
         after = run(device, state)
-        moved = zip(after, step.numbers(state), step.numbers(start))
-        return [
-            a - (distances.wide(b) - distances.wide(c)) for a, b, c in moved
-        ]
+        for place, movement in moved.items():
+            after[place] = after[place] - movement
+        return after
 
 
 _NO_ROOM = (
