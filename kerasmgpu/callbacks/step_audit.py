@@ -158,7 +158,7 @@ class StepAudit:
         """
         random = np.random.default_rng(number)
         size, state = distances.nudge(step.dtype), list(start)
-        moved = dict[int, Any]()
+        moved: dict[int, np.ndarray] = {}
         for index, place in step.places.items():
             value = start[index]
             is_weight = step.variables[place].kind == audit_verdict.TRAINABLE

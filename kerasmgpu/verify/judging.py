@@ -7,7 +7,7 @@ from typing import Any
 
 from kerasmgpu import distances
 from kerasmgpu.verify import causes, rounding
-from kerasmgpu.verify.comparison import TOLERANCES, Comparison, compare
+from kerasmgpu.verify.comparison import Comparison, compare
 from kerasmgpu.verify.outcome import Outcome
 from kerasmgpu.verify.runs import Runs
 
@@ -43,7 +43,7 @@ class Reference:
         self.dtype: str = one.facts["dtype"]
         self._runs, self._one = runs, one
         self._is_strict = is_strict
-        self.tolerance = tolerance or TOLERANCES[self.dtype]
+        self.tolerance = tolerance or distances.TOLERANCES[self.dtype]
         self._float64 = float64
         self._noises: list[Comparison] = []
 
