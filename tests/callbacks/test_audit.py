@@ -214,8 +214,18 @@ def test_a_run_has_the_same_bits_with_and_without(settings):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: plain("sgd"),
+        lambda: plain("adam"),
+        # Nudges of weights are as large as its updates.
+        lambda: plain(keras.optimizers.SGD(2e-5)),
+    ],
+    ids=["sgd", "adam", "small updates"],
+)
 def test_a_fault_of_a_sum_is_named_with_its_layer(
-    replicas, monkeypatch, caplog
+    replicas, monkeypatch, caplog, make
 ):
     sums = Replicas._sums
 
@@ -227,7 +237,7 @@ def test_a_fault_of_a_sum_is_named_with_its_layer(
         return sums(self, build, tensors, parts)
 
     monkeypatch.setattr(Replicas, "_sums", wrong)
-    verdicts = audited(built(replicas(3), plain))
+    verdicts = audited(built(replicas(3), make))
     assert set(verdicts) == {audit_verdict.OURS}
     line = caplog.records[-1].getMessage()
     assert "differ from one device in layer 'second' (sequential" in line
