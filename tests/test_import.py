@@ -87,6 +87,7 @@ def test_unknown_attribute():
 
 
 ROOMS = [
+    "distances",
     "errors",
     "import_hooks",
     "signals",
@@ -100,7 +101,6 @@ ROOMS = [
     "stores",
     "atomic_files",
     "division",
-    "distances",
     "partitioner",
     "strategy_settings",
     "engine",
