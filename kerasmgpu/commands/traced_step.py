@@ -54,10 +54,12 @@ def trace_step(
         model: Compiled `keras.Model` that was built in our strategy's scope.
         data: Arrays or batches, as for `kerasmgpu.verify`.
         global_batch_size: Integer, rows of a batch. Default: those of the
-            first batch of `data`, or 32 of arrays.
+            first batch of `data`, or of arrays 32, or as many as the model's
+            inputs are made for.
 
     Raises:
-        InputError: If the data are empty, or the step runs eagerly.
+        InputError: If the data are empty, the step runs eagerly, or the model's
+            inputs are made for other batches.
     """
     if model.run_eagerly:
         raise InputError(
@@ -65,7 +67,14 @@ def trace_step(
             "not traced; compile it with run_eagerly=False"
         )
     (batch,) = batches.first_batches(data, 1).take(1) or (None,)
-    rows = global_batch_size or _rows(batch, data)
+    fixed = _fixed_rows(model)
+    rows = global_batch_size or _rows(batch, data, fixed)
+    if fixed is not None and rows != fixed:
+        raise InputError(
+            f"the model's inputs are made for batches of {fixed} rows. Received: "
+            f"batches of {rows}; call it with --global_batch_size={fixed}, and "
+            "with data of such batches"
+        )
     specification = tf.nest.map_structure(_of_any_rows, batch)
     dataset = tf.data.Dataset.from_generator(
         _nothing, output_signature=specification
@@ -131,9 +140,16 @@ def _shapes(leaf: Any, rows: int) -> Iterator[tuple[int | None, ...]]:
         yield (rows, *one.shape[1:]) if one.shape.rank else ()
 
 
-def _rows(batch: Any, data: Any) -> int:
+def _fixed_rows(model: keras.Model) -> int | None:
+    """Returns the rows that a model's inputs are made for; `None` if any."""
+    inputs = tf.nest.flatten(getattr(model, "inputs", None) or [])
+    fixed = {one.shape[0] for one in inputs if len(one.shape)} - {None}
+    return fixed.pop() if len(fixed) == 1 else None
+
+
+def _rows(batch: Any, data: Any, fixed: int | None) -> int:
     if isinstance(data, (tuple, dict)) or hasattr(data, "__array__"):
-        return DEFAULT_ROWS
+        return fixed or DEFAULT_ROWS
     return batches.num_rows(batch)
 
 

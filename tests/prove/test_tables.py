@@ -2,8 +2,12 @@
 
 import itertools
 
+import keras
+import numpy as np
 import pytest
 
+from kerasmgpu.commands.traced_step import trace_step
+from kerasmgpu.errors import InputError
 from tests.prove import tables
 
 NOT_TRACED = {"run eagerly", "static batch size in python"}
@@ -39,3 +43,18 @@ def test_programs_are_proved(table, name, setting):
 )
 def test_more_programs_are_proved(table, name, setting):
     check(table, name, setting)
+
+
+def test_inputs_for_batches_of_one_size_say_how_many_rows_a_step_has():
+    def make():
+        model = keras.Sequential(
+            [keras.Input(batch_shape=(8, 3)), keras.layers.Dense(1)]
+        )
+        model.compile("sgd", "mse")
+        return model, (np.ones((16, 3)), np.ones((16, 1)))
+
+    step = tables.traced(make)
+    assert step.rows == 8
+    assert not tables.proved(step, "weights").faults
+    with pytest.raises(InputError, match="made for batches of 8 rows. .*16"):
+        trace_step(*make(), 16)
