@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 
-from tests.devices import MEGABYTES, NUM_GPUS
+from tests.devices import MEGABYTES, NUM_GPUS, running_as_gpus
 
 if not NUM_GPUS:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -188,10 +188,9 @@ def on_one_device(shared_folder):
 
 
 @pytest.fixture
-def like_gpus(monkeypatch):
+def like_gpus():
     """Like `replicas`, which run the program that GPUs would get."""
     import kerasmgpu
-    from kerasmgpu.engine import devices
 
-    monkeypatch.setattr(devices, "_runs_as_gpus", True)
-    return kerasmgpu.strategy
+    with running_as_gpus():
+        yield kerasmgpu.strategy

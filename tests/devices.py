@@ -6,6 +6,7 @@ divides the first GPU into eight logical ones. Tests that are about CPUs, or tha
 start processes of their own, stay on CPUs.
 """
 
+import contextlib
 import os
 
 NUM_GPUS = int(os.environ.get("KERASMGPU_TEST_GPUS", "0"))
@@ -23,3 +24,16 @@ def device_name(index):
 def device_names(count):
     """The names of the devices of `count` replicas."""
     return [device_name(index) for index in range(count)]
+
+
+@contextlib.contextmanager
+def running_as_gpus(is_so=True):
+    """Replicas on logical CPUs run the program that GPUs would get, if so."""
+    from kerasmgpu.engine import devices
+
+    before = devices.runs_as_gpus()
+    devices._runs_as_gpus = is_so
+    try:
+        yield
+    finally:
+        devices._runs_as_gpus = before

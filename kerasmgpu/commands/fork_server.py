@@ -69,11 +69,15 @@ def _copy(job: dict[str, Any], others: list[int]) -> tuple[int, int]:
     read, held = os.pipe()
     pid = os.fork()
     if pid:
+        # Whoever is told of the copy can kill its group: it is there by then,
+        # whether this process or the copy comes first.
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.setpgid(pid, pid)
         os.close(read)
         return pid, held
     status = 1
     try:
-        os.setsid()  # So that its whole process group can be killed.
+        os.setpgid(0, 0)  # So that what it starts can be killed with it.
         log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         for source, target in ((read, 0), (log, 1), (log, 2)):
             os.dup2(source, target)

@@ -4,6 +4,7 @@ ARGUMENTS = {"docs/input.md": ["kerasmgpu", "shuffled"]}
 """Arguments of the command line, for pages whose program reads them."""
 
 AFTERWARDS = {
+    "docs/audit.md": "assert [found for _, found in audit.findings] == ['equal']",
     "docs/checkpoints.md": "assert first_step == 0",
     "docs/clusters.md": "assert list(pathlib.Path('checkpoints').iterdir())",
     "docs/finders.md": """

@@ -2,6 +2,7 @@
 
     python -m tests.keras_io
     python -m tests.keras_io --programs=nerf,gan --jobs=1
+    python -m tests.keras_io --as_gpus    # the program of GPUs, on logical CPUs
 
 Results are lines of JSON in `--results`, by which a command that was cut off is
 continued: delete the file to measure anew. A section of the page is written
@@ -19,6 +20,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_list("programs", [], "Parts of names or groups; default: all.")
 flags.DEFINE_integer("jobs", 2, "Most processes at a time.", lower_bound=1)
 flags.DEFINE_integer("timeout_seconds", 600, "Longest time of one run.")
+flags.DEFINE_bool("as_gpus", False, "Whether replicas run the program of GPUs.")
 flags.DEFINE_string("results", "build/keras_io.jsonl", "File of results.")
 flags.DEFINE_string("page", "docs/examples.md", "Page to write.")
 
@@ -40,7 +42,10 @@ def main(argv):
     results, versions = processes.run_missing(
         FLAGS.results,
         PACKAGES,
-        dict.fromkeys(chosen, comparison.VARIANTS),
+        dict.fromkeys(
+            chosen,
+            [comparison.AS_GPUS] if FLAGS.as_gpus else comparison.VARIANTS,
+        ),
         comparison.records,
         FLAGS.jobs,
         FLAGS.timeout_seconds,
@@ -50,6 +55,11 @@ def main(argv):
     minutes = (cpu.ru_utime + cpu.ru_stime) / 60
     print(f"{minutes:.1f} minutes of CPU.")
     of_chosen = {key: r for key, r in results.items() if key[0] in chosen}
+    if FLAGS.as_gpus:
+        own = [r for (_, v), r in of_chosen.items() if v == comparison.AS_GPUS]
+        good = sum(result.get("in_parity", False) for result in own)
+        print(f"Of {len(own)} programs {good} are in parity as GPUs run them.")
+        return int(good < len(own))
     for (who, replicas), (runs, good) in table.sums(of_chosen).items():
         print(
             f"{who}, {replicas} replicas: of {len(chosen)} programs {runs} run "

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import kerasmgpu
-from tests.devices import device_names
+from tests.devices import device_names, running_as_gpus
 from tests.keras_io import processes, registry
 from tests.models import measuring
 from tests.parity import harness
@@ -18,6 +18,9 @@ VARIANTS = tuple(
     for contender in ("stock", "kerasmgpu")
     for count in (2, 3)
 )
+
+AS_GPUS = ("kerasmgpu as GPUs", 3)
+"""The program that GPUs would get, on logical CPUs."""
 
 
 def records(name, variants, tell):
@@ -44,7 +47,8 @@ def records(name, variants, tell):
     for variant in variants:
         tell({"begins": variant})
         try:
-            many = registry.outcome(example, *_run(*variant))
+            with running_as_gpus(variant == AS_GPUS):
+                many = registry.outcome(example, *_run(*variant))
             result = compared(one, many, example.tolerance)
         # Whatever a strategy raises is the result that the table reports.
         except Exception as error:  # noqa: B902
@@ -77,7 +81,7 @@ def compared(one, many, tolerance):
 def _run(contender, count):
     """Arguments of a `registry.Run`."""
     devices = device_names(count)
-    if contender == "kerasmgpu":
+    if contender in ("kerasmgpu", AS_GPUS[0]):
         return kerasmgpu.MirroredStrategy(devices), kerasmgpu.partition
     strategy = tf.distribute.MirroredStrategy(
         devices, tf.distribute.ReductionToOneDevice()

@@ -17,6 +17,7 @@ replicas all divide evenly, on 3 all but the last.
 
     python -m tests.keras_io                      # all; writes this page
     python -m tests.keras_io --programs=nerf,gan  # parts of names or groups
+    python -m tests.keras_io --as_gpus            # as GPUs run them; no page
 
 The command goes on where an earlier one ended (`--results`); a program that
 ends its process, or takes too long, is a row. pytest runs a few

@@ -19,11 +19,11 @@ SOME = [example for example in EXAMPLES.values() if example.in_suite]
 @pytest.mark.slow
 @pytest.mark.parametrize("example", SOME, ids=lambda example: example.name)
 def test_replicas_end_as_one_device(example):
-    told = []
-    comparison.records(example.name, [("kerasmgpu", 3)], told.append)
-    result = told[-1]
-    assert result.pop("ends") == ("kerasmgpu", 3)
-    assert result.get("in_parity"), result
+    told, variants = [], [("kerasmgpu", 3), comparison.AS_GPUS]
+    comparison.records(example.name, variants, told.append)
+    ends = {one["ends"]: one for one in told if "ends" in one}
+    assert {comparison.ONE_DEVICE, *variants} == set(ends)
+    assert all(ends[variant].get("in_parity") for variant in variants), ends
 
 
 @pytest.mark.slow

@@ -42,6 +42,8 @@ ELSEWHERE = {
     "regions.py": {"Case"},
     # The operation that calls a function, which depends on oneDNN.
     "outlined.py": {"Case", "StatefulPartitionedCall"},
+    # A look-up in a table is the same each time.
+    "one_device_step.py": {"LookupTableFindV2"},
     # Writes operations of XLA clusters as others.
     "xla_forms.py": {
         "BiasAddGrad",
