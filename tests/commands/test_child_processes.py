@@ -131,6 +131,16 @@ def test_copies_of_a_process_that_does_not_start_fail_with_its_reason(tmp_path):
                 child_processes.run_job("json", {}, tmp_path, 60, start=start)
 
 
+def test_copies_can_be_ended_as_they_begin(tmp_path, program):
+    job = {"what": "sleep", "file": str(tmp_path / "number")}
+    begin = time.monotonic()
+    with copies_with(["json"], {}) as start:
+        for _ in range(20):
+            with pytest.raises(InputError, match="did not end within 0 s"):
+                child_processes.run_job(program, job, tmp_path, 0, start=start)
+    assert time.monotonic() - begin < 60
+
+
 def test_two_copies_run_at_a_time(tmp_path, program):
     """The first one waits for a file of the second one's."""
     folders = [tmp_path / "first", tmp_path / "second"]
