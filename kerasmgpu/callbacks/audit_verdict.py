@@ -17,12 +17,13 @@ EQUAL = "equal"
 ROUNDING = "equal within rounding"
 OURS = "fault of kerasmgpu"
 KERNEL = "not deterministic"
+ONCE = "failed once"
 DEVICE = "broken device"
 COPIES = "replicas' copies differ"
 NOT_RUN = "not compared"
 """Verdicts on a step."""
 
-VERDICTS = (EQUAL, ROUNDING, NOT_RUN, KERNEL, DEVICE, COPIES, OURS)
+VERDICTS = (EQUAL, ROUNDING, NOT_RUN, KERNEL, ONCE, DEVICE, COPIES, OURS)
 """All of them, the worst last."""
 
 FORMAT = "kerasmgpu evidence 1"
@@ -38,6 +39,8 @@ _ADVICE = {
     OURS: "the fault is kerasmgpu's: please file an issue with evidence.json",
     KERNEL: "a kernel isn't deterministic: kerasmgpu.deterministic() makes "
     "TensorFlow choose kernels that are, or name those that have none",
+    ONCE: "a device or a transfer failed once, or a kernel isn't deterministic: "
+    "test the devices if it is seen again",
     DEVICE: "it is likely broken: test it, and leave it out with devices=…",
     COPIES: "a device's memory or a transfer is likely broken, or the fault is "
     "kerasmgpu's: please file an issue with evidence.json",
@@ -69,11 +72,14 @@ class Finding:
         verdict: One of `VERDICTS`.
         by_layer: The largest distance of a layer's variables.
         text: What is wrong, in a line; empty if nothing is.
+        where: The layer in which replicas differ from devices that agree; empty
+            otherwise.
     """
 
     verdict: str
     by_layer: dict[str, float]
     text: str = ""
+    where: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -209,6 +215,17 @@ def finding(runs: Runs) -> Finding:
     return _of_devices(runs, one, noises, by_layer, where)
 
 
+def of_second_run(first: Finding, second: Finding) -> Finding:
+    """Judges a fault of the replicas' step by what it left when it ran again."""
+    if not second.is_equal:
+        return first
+    text = (
+        f"replicas differed from one device in {first.where}, and not when they "
+        f"ran the step again: {_ADVICE[ONCE]}"
+    )
+    return Finding(ONCE, first.by_layer, text, first.where)
+
+
 def _of_devices(
     runs: Runs,
     one: list[np.ndarray],
@@ -241,7 +258,7 @@ def _of_devices(
                 f"the step differs from the traced one in {where}: "
                 f"{_ADVICE[OURS]}"
             )
-        return Finding(OURS, by_layer, text)
+        return Finding(OURS, by_layer, text, where)
     if len(odd) == len(most):
         text = f"{_listed([*most, *odd])} differ from each other in {where}"
         return Finding(

@@ -41,6 +41,9 @@ _OF_CUDNN = {Trait.NO_RANDOM_STATE, Trait.PRIVATE_STATE}
 State = list[np.ndarray | None]
 """The value of each captured variable, on the host; `None` for other tensors."""
 
+Summands = dict[int, list[np.ndarray]]
+"""What copies hold, by the number of the captured variable; see `summands`."""
+
 
 class OneDeviceStep:
     """A program's step, as it was traced for one device.
@@ -80,14 +83,39 @@ class OneDeviceStep:
             for one in self.variables
         ]
 
+    def summands(self) -> Summands:
+        """Returns what each copy adds to variables that are summed when read.
+
+        These are metrics; their values alone don't tell what copies have.
+        """
+        return {
+            number: [_on_host(_value(copy)) for copy in variable.values]
+            for number, variable in enumerate(self.variables)
+            if _is_summed(variable)
+        }
+
+    def write(self, state: State, summands: Summands) -> None:
+        """Gives all copies back what `read` and `summands` returned.
+
+        In the strategy's scope.
+        """
+        for number, (variable, value) in enumerate(zip(self.variables, state)):
+            if number in summands:
+                for copy, own in zip(variable.values, summands[number]):
+                    copy.assign(own)
+            elif value is None:
+                continue
+            elif tf.is_tensor(variable) and variable.dtype == tf.resource:
+                tf.raw_ops.AssignVariableOp(resource=variable, value=value)
+            else:
+                variable.assign(value)
+
     def copies(self) -> Iterator[tuple[int, list[np.ndarray]]]:
         """Yields numbers of variables, and their copies, which should be equal."""
         for number, variable in enumerate(self.variables):
             copies = getattr(variable, "values", ())
-            synchronization = getattr(variable, "synchronization", None)
-            if synchronization != tf.VariableSynchronization.ON_READ:
-                if len(copies) > 1:
-                    yield number, [_on_host(_value(copy)) for copy in copies]
+            if len(copies) > 1 and not _is_summed(variable):
+                yield number, [_on_host(_value(copy)) for copy in copies]
 
     def run(
         self,
@@ -186,6 +214,12 @@ def _variable(outer: tf.Tensor) -> Any:
         return None
     variable = captured_variable(outer)
     return outer if variable is None else variable
+
+
+def _is_summed(variable: Any) -> bool:
+    """Whether a variable's value is made of different ones of its copies."""
+    on_read = tf.VariableSynchronization.ON_READ
+    return getattr(variable, "synchronization", None) == on_read
 
 
 def _value(variable: Any) -> tf.Tensor:

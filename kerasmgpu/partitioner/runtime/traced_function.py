@@ -6,14 +6,14 @@ Checked on TensorFlow 2.18 and 2.21.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
+from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework.func_graph import FuncGraph
 
-_COMPILED = "_XlaMustCompile"
-"""Attribute that `tf.function(jit_compile=True)` gives a function."""
+from kerasmgpu.partitioner.lowering.content_names import functions_in
+from kerasmgpu.partitioner.step.definitions import XLA_MUST_COMPILE
 
 _numbers = itertools.count()
 
@@ -46,7 +46,7 @@ def library(
     del functions[-1].signature.output_arg[:]
     functions[-1].ret.clear()
     if is_compiled:
-        functions[-1].attr[_COMPILED].b = True
+        functions[-1].attr[XLA_MUST_COMPILE].b = True
     return functions
 
 
@@ -55,13 +55,5 @@ def _free(node: node_def_pb2.NodeDef, names: Mapping[str, str]) -> None:
     node.device = ""
     node.op = names.get(node.op, node.op)
     for attribute in node.attr.values():
-        for called in _functions_of(attribute):
+        for called in functions_in(attribute):
             called.name = names.get(called.name, called.name)
-
-
-def _functions_of(
-    attribute: attr_value_pb2.AttrValue,
-) -> Iterator[attr_value_pb2.NameAttrList]:
-    if attribute.HasField("func"):
-        yield attribute.func
-    yield from attribute.list.func
