@@ -9,32 +9,30 @@ from kerasmgpu.partitioner.step.definitions import set_attributes
 
 SITES = ("weight", "activation", "gradient", "sent", "received")
 KINDS = ("bit", "element")
-_BIT = 1 << 26
-"""Of the exponent: a float32 is 2**8 times as large, or as small."""
+_BIT = 1 << 30
+"""The highest of the exponent: it makes a zero 2, and a float below 2 huge."""
 
 
 def flipped(written, site, kind, device="PU:1"):
     """A form of a written step in which a device fails, or `None` without the site."""
+    if site not in SITES:
+        return None
     main = copy.deepcopy(written.library[-1])
     main.signature.name += f"_{site}_{kind}"
     found = _output(main, site, device)
     if found is None:
         return None
-    reference, node, index = found
-    made = _flip(main, kind, reference, node.device)
-    for one in main.node_def:
-        if one.name.startswith("flip/"):
-            continue
+    reference, readers, where = found
+    made = _flip(main, kind, reference, where)
+    for one in readers:
         for number, text in enumerate(one.input):
-            is_other = one.name == node.name and number != index
-            if text == reference and not (site == "sent" and is_other):
-                if site != "sent" or one.name == node.name:
-                    one.input[number] = made
+            if text == reference:
+                one.input[number] = made
     return written.variant([main])
 
 
 def _output(main, site, device):
-    """A tensor of a site on a device, its reader or writer, and that input."""
+    """A tensor of a site, the nodes that read it wrongly, and the device."""
     nodes = [one for one in main.node_def if one.device.endswith(device)]
 
     def first(op, *words):
@@ -57,27 +55,58 @@ def _output(main, site, device):
     elif site == "gradient":
         node, output = first("TanhGrad"), "z"
     else:
-        node, output = _of_gradients(nodes), "data"
+        return _exchanged(main, nodes, site == "sent")
     if node is None:
         return None
-    if site == "sent":
-        return node.input[0], node, 0
-    return f"{node.name}:{output}:0", node, None
+    reference = f"{node.name}:{output}:0"
+    return reference, _readers(main, reference), node.device
 
 
-def _of_gradients(nodes):
-    """The last collective of floats: that of gradients, behind those of the loss."""
-    found = [
+def _readers(main, reference):
+    return [one for one in main.node_def if reference in one.input]
+
+
+def _exchanged(main, nodes, is_sent):
+    """A sum's operand that a device sends, or what it receives for a sum."""
+    collectives = [
         one
         for one in nodes
-        if one.op.startswith("CollectiveReduce")
+        if one.op == "CollectiveReduceV2"
         and one.attr["T"].type == tf.float32.as_datatype_enum
     ]
-    return found[-1] if found else None
+    alone = [one for one in collectives if "third" in one.input[0]]
+    edges = list(_edges(main, nodes, is_sent))
+    if edges and not alone:
+        reference, reader = edges[len(edges) // 2]
+        return reference, [reader], nodes[0].device
+    for one in (*alone, *collectives):
+        if is_sent:
+            return one.input[0], [one], one.device
+        reference = f"{one.name}:data:0"
+        readers = _readers(main, reference)
+        slices = [reader for reader in readers if reader.op == "StridedSlice"]
+        if slices:  # Of what it receives, the device uses its part.
+            reference = f"{slices[0].name}:output:0"
+            readers = _readers(main, reference)
+        return reference, readers, one.device
+    return None
+
+
+def _edges(main, nodes, is_sent):
+    """References to parts that are summed on another device, and the readers."""
+    device_of = {one.name: one.device for one in main.node_def}
+    own = nodes[0].device
+    for reader in main.node_def:
+        if reader.op == "AddN" and (reader.device == own) != is_sent:
+            for text in reader.input:
+                source = device_of.get(text.partition(":")[0], "")
+                if text[0] != "^" and "PU:" in source:
+                    if (source == own) == is_sent:
+                        yield text, reader
 
 
 def _flip(main, kind, reference, device):
-    """Adds nodes that change the largest element of a tensor; their reference."""
+    """Adds nodes that change an element of a tensor; returns the reference."""
 
     def add(name, op, inputs, **attributes):
         node = main.node_def.add(name=f"flip/{name}", op=op, device=device)
@@ -96,20 +125,11 @@ def _flip(main, kind, reference, device):
     flat = add("flat", "Reshape", [reference, flat_shape], T=real, Tshape=whole)
     shape = add("shape", "Shape", [reference], T=real, out_type=whole)
     size = add("size", "Shape", [f"{flat}:output:0"], T=real, out_type=whole)
-    sizes = add("abs", "Abs", [f"{flat}:output:0"], T=real)
-    axis = constant("axis", np.array(0, np.int32))
-    at = add(
-        "at",
-        "ArgMax",
-        [f"{sizes}:y:0", axis],
-        T=real,
-        Tidx=whole,
-        output_type=whole,
-    )
+    # In the middle: what is sent has losses and metrics at its ends.
+    two = constant("two", np.array([2], np.int32))
+    at = add("at", "FloorDiv", [f"{size}:output:0", two], T=whole)
     one = constant("one", np.array([1, 1], np.int32))
-    where = add(
-        "where", "Reshape", [f"{at}:output:0", one], T=whole, Tshape=whole
-    )
+    where = add("where", "Reshape", [f"{at}:z:0", one], T=whole, Tshape=whole)
     given = [f"{where}:output:0"]
     if kind == "bit":
         bits = add("bits", "Bitcast", [f"{flat}:output:0"], T=real, type=whole)

@@ -47,6 +47,7 @@ def built(like_gpus, settings):
             ]
         )
         model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        model.optimizer.build(model.trainable_variables)
     return model
 
 
@@ -67,11 +68,13 @@ def verdict(model, monkeypatch, site, kind, once=True):
 
     found = Audit()
     x = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
-    before = model.get_weights()
+    variables = [*model.variables, *model.optimizer.variables]
+    before = [np.array(one) for one in variables]
     with monkeypatch.context() as patched:
         patched.setattr(StepAudit, "__call__", failing)
         model.fit(x, x[:, :1], batch_size=12, verbose=0, callbacks=[found])
-    model.set_weights(before)
+    for one, array in zip(variables, before):
+        one.assign(array)
     (finding,) = found.findings
     return planted[0] is not None, finding[1]
 
@@ -79,9 +82,8 @@ def verdict(model, monkeypatch, site, kind, once=True):
 def check(like_gpus, monkeypatch, setting, cases, once, expected):
     model = built(like_gpus, SETTINGS[setting])
     found = {case: verdict(model, monkeypatch, *case, once) for case in cases}
-    there = {case: said for case, (is_there, said) in found.items() if is_there}
-    assert all(said in expected for said in there.values()), found
-    assert len(there) >= 0.6 * len(found), found
+    for case, (is_there, said) in found.items():
+        assert is_there and said in expected, (case, said)
     # A sound step of the same model is equal all the same.
     assert verdict(model, monkeypatch, "none", "bit")[1] in (
         audit_verdict.EQUAL,
