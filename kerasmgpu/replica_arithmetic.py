@@ -63,6 +63,48 @@ def checked_replicas_per_worker(number: int, counts: Sequence[int]) -> int:
     return number
 
 
+def checked_mesh(mesh: Sequence[int]) -> tuple[int, ...]:
+    """Returns the sizes of a mesh's axes.
+
+    Args:
+        mesh: Sequence of integers of at least 1, such as `(2, 4)`.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if isinstance(mesh, str) or not isinstance(mesh, Sequence) or not mesh:
+        raise InputError(
+            "mesh is a DeviceMesh, or the sizes of its axes, such as (2, 4): "
+            f"rows by 2, variables by 4. Received: mesh={mesh!r}"
+        )
+    return tuple(checked_integer(one, "each size of mesh", 1) for one in mesh)
+
+
+def groups_of_mesh(
+    mesh: Sequence[int], num_workers: int, others: Any = None
+) -> tuple[int, int]:
+    """Returns the replicas, and `shard_over`, of a mesh on which `shard` divides.
+
+    Args:
+        mesh: Sequence of two integers, groups and the replicas of each.
+        others: Other arguments that say so, which there may not be.
+
+    Raises:
+        InputError: If it isn't such a mesh of that many workers.
+    """
+    sizes = checked_mesh(mesh)
+    is_divided = len(sizes) == 2 and sizes[1] > 1
+    if not is_divided or math.prod(sizes) % num_workers or others:
+        raise InputError(
+            "With shard, a mesh has two axes, groups and the replicas of each (at "
+            "least 2), as many on each worker, and is given without "
+            "num_replicas, devices and shard_over. Received: "
+            f"mesh={mesh!r} for {num_workers} workers"
+            + (f", and {others!r}." if others else ".")
+        )
+    return math.prod(sizes), sizes[1]
+
+
 def groups_of(num_replicas: int, shard_over: int | str | None) -> int:
     """Returns the number of groups of replicas that each have all variables.
 

@@ -8,13 +8,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+import kerasmgpu
+from kerasmgpu._keras import made_variables
 from kerasmgpu._keras.steps import Steps
 from kerasmgpu.commands import batches, user_models
 from kerasmgpu.engine.devices import leave_room
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime.program import Program
-from kerasmgpu.strategies import MirroredStrategy
+from kerasmgpu.strategies import MirroredStrategy, found_layout
+from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.layouts import Distribution
 from kerasmgpu.strategies.noted_distributions import noted
 
@@ -34,7 +37,10 @@ class TracedStep:
             are sparse or ragged.
         jit_compile: Whether XLA compiles it.
         distribution: The `keras.distribution.Distribution` that the user's
-            program sets, which the step doesn't follow; `None` without one.
+            program sets, or that was found for its mesh, which the step doesn't
+            follow; `None` without one.
+        layouts: What was found, as `FoundLayout.layouts`; `None` if nothing was
+            to be found.
     """
 
     program: Program
@@ -43,6 +49,7 @@ class TracedStep:
     stays_whole: bool
     jit_compile: bool
     distribution: Distribution | None
+    layouts: dict[str, tuple[str | None, ...]] | None
 
 
 def trace_step(
@@ -89,34 +96,78 @@ def trace_step(
         isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) for leaf in leaves
     )
     return TracedStep(
-        program, shapes, rows, stays_whole, bool(model.jit_compile), None
+        program, shapes, rows, stays_whole, bool(model.jit_compile), None, None
     )
 
 
 def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
     """Builds the model of a command's job, and traces its step for 2 replicas.
 
-    A `keras.distribution` that the program sets is only noted.
+    A `keras.distribution` that the program sets is only noted. A layout that is
+    to be found (`layout="auto"`) is found.
 
     Args:
         job: Dictionary: `"build"` and `"data"`, names of functions (the latter
             may be `None`); `"global_batch_size"` or `None`; `"devices"` and
             `"device_type"`, number and kind of the devices that
             `keras.distribution.list_devices` lists; `"flag"`, the flag with
-            their number.
+            their number. It may have a `"mesh"`, sizes of the axes for which a
+            layout is to be found.
 
     Raises:
-        InputError: See `trace_step`; if the program fails with these devices.
+        InputError: See `trace_step`; if the program fails with these devices, or
+            has a mesh of its own beside `"mesh"`.
     """
     leave_room()
+    mesh = job.get("mesh")
     strategy = MirroredStrategy(["CPU:0", "CPU:1"])
     with noted(job["devices"], job["device_type"], strategy) as note:
+        if mesh is not None:
+            kerasmgpu.strategy(mesh=mesh, layout="auto")
+        asked = note.distribution
         with strategy.scope():
             model, data = user_models.loaded(
                 job["build"], job["data"], note.listed, job["flag"]
             )
+            if asked is not None and note.distribution is not asked:
+                raise InputError(
+                    "The program has a mesh of its own: leave out mesh. Received: "
+                    f"mesh={mesh} and {note.distribution}"
+                )
             step = trace_step(model, data, job["global_batch_size"])
-    return model, dataclasses.replace(step, distribution=note.distribution)
+        own = note.distribution
+        if own is not None and note.finds is not None:
+            return model, _found(model, step, own, note.finds)
+    return model, dataclasses.replace(step, distribution=own)
+
+
+def _found(
+    model: keras.Model,
+    step: TracedStep,
+    of_mesh: Distribution,
+    arguments: dict[str, Any],
+) -> TracedStep:
+    """Returns a step with the layout that is found for a distribution's mesh."""
+    variables = DivisibleVariables(model)
+    mesh = of_mesh.device_mesh
+    found = found_layout.search(
+        variables,
+        step.program,
+        step.rows,
+        found_layout.named_axes(mesh),
+        **arguments,
+    )
+    layouts = found.layout_map(mesh)
+    for one in variables.variables:
+        layout = layouts[one.path]
+        if layout is not None:
+            made_variables.set_layout(one, layout)
+    distribution = keras.distribution.ModelParallel(
+        layout_map=layouts, batch_dim_name=of_mesh.batch_dim_name
+    )
+    return dataclasses.replace(
+        step, distribution=distribution, layouts=found.layouts
+    )
 
 
 def num_parameters(model: keras.Model) -> int:

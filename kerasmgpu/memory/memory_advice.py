@@ -131,6 +131,7 @@ def traced(model: keras.Model, specification: Any, rows: int) -> TracedStep:
             bool(program.trace.sparse),
             is_compiled,
             strategy.distribution,
+            None,
         ),
     )
 

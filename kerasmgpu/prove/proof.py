@@ -1,6 +1,7 @@
 """Proves without a GPU that a model trains on several, and rightly."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.commands import references, tracing_process
@@ -13,9 +14,17 @@ from kerasmgpu.errors import (
 )
 from kerasmgpu.hardware import data_sheets, device_memory
 from kerasmgpu.prove import gpu_targets, proof_report
-from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES, groups_of
+from kerasmgpu.replica_arithmetic import (
+    MIN_SHARD_BYTES,
+    checked_mesh,
+    groups_of,
+    groups_of_mesh,
+)
 from kerasmgpu.strategy_settings import Settings
 from kerasmgpu.verify.runs import copies
+
+_REPLICAS = 8
+"""Replicas if no number is given."""
 
 _MOST_IN_NUMBERS = 16
 """Most replicas that are run on logical CPUs."""
@@ -24,8 +33,9 @@ _MOST_IN_NUMBERS = 16
 def prove(
     build: Callable[[], Any] | str,
     data: Callable[[], Any] | str | None = None,
-    replicas: int = 8,
+    replicas: int | None = None,
     *,
+    mesh: Sequence[int] | None = None,
     gpu: str | None = None,
     num_workers: int = 1,
     global_batch_size: int | None = None,
@@ -57,7 +67,11 @@ def prove(
         data: Function without arguments, or its name, that returns the data,
             as for `kerasmgpu.verify`. Default: the data that `build` returns,
             or the function `data` of its module.
-        replicas: Integer, GPUs of all workers. Defaults to 8.
+        replicas: Integer, GPUs of all workers. Default: those of `mesh`, or 8.
+        mesh: Sizes of the axes of a mesh, such as `(2, 4)`, on which the layout
+            that `kerasmgpu.find_layout` finds is proved. With `shard` two axes,
+            groups and the replicas of each; see `kerasmgpu.strategy`. Default: all
+            replicas are one axis, or the mesh that the program sets.
         gpu: String, the GPU, a key of `hardware.data_sheets.DEVICES` such as
             `"H100-SXM"`; its memory, such as `"24GiB"`; or a file that ends in
             `.txtpb`, the text of XLA's `GpuTargetConfigProto`. Default: memory is
@@ -93,7 +107,8 @@ def prove(
         Dictionary, as `--output` writes it: `"is_proved"`; `"kernels"` (`None` if
         this TensorFlow lists none), `"order"`, `"xla"` (`None` without it),
         `"memory"` and `"numbers"` (`None` if not asked for), each with `"faults"`,
-        sentences, or what they count.
+        sentences, or what they count; and `"layouts"`, the keys and axes that were
+        found for a mesh, or `None`.
 
     Raises:
         InputError: If the model can't be traced, or an argument is invalid.
@@ -105,8 +120,22 @@ def prove(
     print(report["is_proved"])
     ```
     """
-    checked_integer(replicas, "replicas", 1)
-    checked_integer(num_workers, "num_workers", 1)
+    num_workers = checked_integer(num_workers, "num_workers", 1)
+    if mesh is not None:
+        mesh = checked_mesh(mesh)
+        if replicas not in (None, math.prod(mesh)):
+            raise InputError(
+                "A mesh has as many replicas as its sizes multiplied; leave out "
+                f"replicas. Received: mesh={mesh}, replicas={replicas}"
+            )
+        replicas = math.prod(mesh)
+    found_on = mesh
+    if mesh is not None and shard not in (None, "none"):
+        _, shard_over = groups_of_mesh(mesh, num_workers, shard_over)
+        found_on = None
+    replicas = checked_integer(
+        _REPLICAS if replicas is None else replicas, "replicas", 1
+    )
     if replicas % num_workers:
         raise InputError(
             "replicas must be a multiple of num_workers. Received: "
@@ -148,6 +177,7 @@ def prove(
             devices=replicas,
             flag="--replicas",
             device_type="GPU",
+            mesh=found_on,
             replicas=replicas,
             replicas_per_worker=replicas // num_workers,
             batch_size_per_replica=None,
@@ -158,13 +188,16 @@ def prove(
             shard=shard,
             settings=settings,
         )
-        settings = {"shard": shard, **settings}
         report.update(
             gpu=gpu,
             usable=None if memory is None else device_memory.usable(memory),
             replicas=replicas,
-            settings=settings,
+            settings={"shard": shard, **settings},
         )
+        if found_on is None:
+            settings = {"shard": shard, **settings}
+        else:
+            settings = {**settings, "mesh": mesh, "layout": report["layouts"]}
         report["numbers"], report["why_no_numbers"] = None, None
         if not checked_boolean(numbers, "numbers"):
             report["why_no_numbers"] = "not asked for"

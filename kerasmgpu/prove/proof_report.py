@@ -73,6 +73,9 @@ def _setting(report: dict[str, Any]) -> str:
         for name, value in report["settings"].items()
         if name != "min_shard_bytes" and value not in (None, "none", 1)
     }
+    if report["mesh"] is not None:
+        axes = report["mesh"].items()
+        said["mesh"] = ", ".join(f"{name}={size}" for name, size in axes)
     return ", ".join(
         [text, *(f"{name}={value}" for name, value in said.items())]
     )
@@ -174,6 +177,8 @@ def _memory(report: dict[str, Any]) -> str:
 
 
 def _notes(report: dict[str, Any]) -> Iterator[str]:
+    for key, axes in (report["layouts"] or {}).items():
+        yield f"found: layouts[{key!r}] = {tuple(axes)}"
     for line in (report["xla"] or {"unknown": []})["unknown"][:_MOST_NAMED]:
         yield f"note: {line}"
     kernels = report["kernels"] or {"moved": [], "copied": {}}

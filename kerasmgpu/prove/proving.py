@@ -19,8 +19,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         job: Dictionary, as `proof.prove` makes it.
 
     Returns:
-        Dictionary: the `"kernels"`, `"order"`, `"xla"` and `"memory"` of the
-        report.
+        Dictionary: the `"mesh"`, `"layouts"`, `"kernels"`, `"order"`, `"xla"` and
+        `"memory"` of the report.
     """
     # Imported here, so that errors name the user's function.
     from kerasmgpu.commands.traced_step import num_parameters, trace_job
@@ -32,11 +32,15 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from kerasmgpu.prove.compiled_ahead import compile_ahead
     from kerasmgpu.prove.order import check_order
     from kerasmgpu.prove.placement import place
+    from kerasmgpu.strategies.layouts import check_micro_batches, mesh_of
 
     model, step = trace_job(job)
     step = with_variables(model, step)
     setting = counting.setting_of(step, job, job["shard"], job["replicas"])
     parts = int(setting.micro_batches)
+    layouts: Any = setting.layouts
+    if layouts is not None:
+        check_micro_batches(layouts, parts)
     require_rows(parts, step.rows)
     tell = functools.partial(tracing_process.tell, job)
     written = []
@@ -51,6 +55,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "parameters": num_parameters(model),
         "global_batch_size": setting.rows,
         "workers": setting.num_workers,
+        "mesh": None
+        if step.distribution is None
+        else mesh_of(step.distribution),
+        "layouts": step.layouts,
         "kernels": None,
     }
     if has_kernels:

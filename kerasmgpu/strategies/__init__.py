@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -24,11 +23,11 @@ from kerasmgpu.errors import (
 )
 from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
-from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES
+from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES, groups_of_mesh
 from kerasmgpu.strategies import noted_distributions
 from kerasmgpu.strategies.auto_layouts import auto_layouts_of
 from kerasmgpu.strategies.exact_steps import ExactSteps
-from kerasmgpu.strategies.found_layout import named_axes, on_mesh
+from kerasmgpu.strategies.found_layout import on_mesh
 from kerasmgpu.strategies.layouts import (
     Distribution,
     Layouts,
@@ -355,9 +354,11 @@ def strategy(
     layouts: Layouts | None = None
     worker = cluster.from_environment()
     if mesh is not None and settings.shard is not None and layout is None:
-        num_replicas, over = _groups_of(
-            mesh, worker, devices or num_replicas or shard_over
+        num_workers = 1 if worker is None else worker.num_workers
+        total, over = groups_of_mesh(
+            mesh, num_workers, devices or num_replicas or shard_over
         )
+        num_replicas = total // num_workers
         settings = dataclasses.replace(settings, shard_over=over)
         mesh = None
     _check_mesh(mesh, layout, memory, distribution, strict)
@@ -370,7 +371,7 @@ def strategy(
     if distribution is not None:
         if noted_distributions.notes(
             distribution,
-            layout="auto" if layout == "auto" else None,
+            {"memory": memory} if layout == "auto" else None,
             micro_batches=None if micro_batches == 1 else micro_batches,
             offload=offload,
             recompute=recompute,
@@ -412,28 +413,6 @@ def strategy(
         made.lay_out(layouts, offload)
         _say_what_workers_read(made)
     return made
-
-
-def _groups_of(
-    mesh: Sequence[int], worker: cluster.Worker | None, others: Any
-) -> tuple[int, int]:
-    """Returns a worker's replicas, and `shard_over`, of a mesh that shards.
-
-    Args:
-        others: Other arguments that say so, which there may not be.
-    """
-    sizes = tuple(named_axes(mesh).values())
-    num_workers = 1 if worker is None else worker.num_workers
-    is_divided = len(sizes) == 2 and sizes[1] > 1
-    if not is_divided or math.prod(sizes) % num_workers or others:
-        raise InputError(
-            "With shard, a mesh has two axes, groups and the replicas of each (at "
-            "least 2), as many on each worker, and is given without "
-            "num_replicas, devices and shard_over. Received: "
-            f"mesh={mesh!r} for {num_workers} workers"
-            + (f", and {others!r}." if others else ".")
-        )
-    return math.prod(sizes) // num_workers, sizes[1]
 
 
 def _check_mesh(

@@ -15,6 +15,7 @@ from kerasmgpu.errors import (
 )
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
+from kerasmgpu.replica_arithmetic import checked_mesh
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.imagined_steps import ImaginedSteps
 from kerasmgpu.strategies.layout_report import checked_model, prepared_step
@@ -223,6 +224,8 @@ def on_mesh(
     )
     made = keras.distribution.LayoutMap(device_mesh)
     for key, axes_of_key in layouts.items():
+        if isinstance(axes_of_key, list):  # What JSON has in place of a tuple.
+            axes_of_key = tuple(axes_of_key)
         try:
             made[key] = axes_of_key
         except ValueError as error:
@@ -240,12 +243,7 @@ def named_axes(mesh: MeshLike) -> dict[str, int]:
     """Returns the sizes of a mesh's axes by their names."""
     if isinstance(mesh, keras.distribution.DeviceMesh):
         return dict(zip(mesh.axis_names, map(int, mesh.shape)))
-    if isinstance(mesh, str) or not isinstance(mesh, Sequence) or not mesh:
-        raise InputError(
-            "mesh is a DeviceMesh, or the sizes of its axes, such as (2, 4): "
-            f"rows by 2, variables by 4. Received: mesh={mesh!r}"
-        )
-    sizes = [checked_integer(size, "each size of mesh", 1) for size in mesh]
+    sizes = checked_mesh(mesh)
     names = ["batch", "model", *(f"model_{n}" for n in range(2, len(sizes)))]
     return dict(zip(names, sizes))
 

@@ -25,14 +25,21 @@ class Note:
             stay whole. `None` for one device.
         distribution: The last `keras.distribution.Distribution` that the
             program set; `None` before.
+        finds: Arguments of `found_layout.search` if a layout is to be found
+            for its mesh.
         listed: Names of the devices that `list_devices` listed.
     """
 
     strategy: Any = None
     distribution: Distribution | None = None
+    finds: dict[str, Any] | None = None
     listed: list[str] = dataclasses.field(default_factory=list)
 
-    def take(self, distribution: Distribution | None) -> None:
+    def take(
+        self,
+        distribution: Distribution | None,
+        finds: dict[str, Any] | None = None,
+    ) -> None:
         """Notes what the program sets; `None`: its end."""
         if self.strategy is not None:
             self.strategy.distribution = distribution
@@ -41,7 +48,7 @@ class Note:
                 Layouts(distribution) if lays_out else None
             )
         if distribution is not None:
-            self.distribution = distribution
+            self.distribution, self.finds = distribution, finds
 
 
 _notes: list[Note] = []
@@ -53,10 +60,13 @@ def current() -> Note | None:
     return _notes[-1] if _notes else None
 
 
-def notes(distribution: Distribution, **settings: Any) -> bool:
+def notes(
+    distribution: Distribution, finds: dict[str, Any] | None, **settings: Any
+) -> bool:
     """Notes the distribution of `kerasmgpu.strategy` in a `noted` context.
 
     Args:
+        finds: See `Note`.
         **settings: Those of its arguments that a distribution doesn't have;
             `None` if they are left out.
 
@@ -78,9 +88,9 @@ def notes(distribution: Distribution, **settings: Any) -> bool:
             "This command predicts for the mesh and the layouts that build() "
             "sets, without its devices. Received: kerasmgpu.strategy("
             f"{', '.join(f'{k}={v!r}' for k, v in given.items())}); in build(), "
-            "leave it out, and give the layout that strategy.found_layout shows"
+            "leave it out"
         )
-    note.take(distribution)
+    note.take(distribution, finds)
     return True
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.commands import child_processes, flops_command
+from kerasmgpu.commands.traced_step import trace_job
 from kerasmgpu.errors import InputError
 from kerasmgpu.memory import counting, memory
 from kerasmgpu.memory.state_bytes import Setting, state_bytes
@@ -53,6 +54,11 @@ def on_own_strategy(layout=None):
 
 def on_searched_layout():
     return on_own_strategy("auto")
+
+
+def rows_whole():
+    with kerasmgpu.strategy(mesh=(1, 4), layout="auto").scope():
+        return compiled()
 
 
 def compiled():
@@ -108,8 +114,41 @@ def test_a_mesh_of_kerasmgpu_strategy_is_that_of_its_distribution():
     (own,) = memory(f"{module}:on_own_strategy", replicas=4, show=False)["rows"]
     (row,) = memory(BUILD, replicas=4, show=False)["rows"]
     assert own == row
-    with pytest.raises(InputError, match="the layout that strategy.found_lay"):
-        memory(f"{module}:on_searched_layout", replicas=4, show=False)
+
+
+def test_a_layout_that_a_program_has_searched_is_searched():
+    module = BUILD.rpartition(":")[0]
+    build = f"{module}:on_searched_layout"
+    (row,) = memory(build, replicas=4, show=False)["rows"]
+    assert row["mesh"] == {"batch": 2, "model": 2}
+    # Both kernels and the first bias are divided by two.
+    weights = 4 * (2 * UNITS * WIDE // 2 + WIDE // 2 + UNITS)
+    assert row["weights"] == weights
+    job = {
+        "build": BUILD.replace("build", "compiled"),
+        "data": None,
+        "global_batch_size": None,
+        "devices": 4,
+        "device_type": "GPU",
+        "flag": "--replicas",
+        "mesh": (2, 2),
+    }
+    _, step = trace_job(job)
+    found = {key.split("/", 1)[1]: axes for key, axes in step.layouts.items()}
+    assert found == {
+        "up/kernel": (None, "model"),
+        "down/kernel": ("model", None),
+        "up/bias": ("model",),
+    }
+    job["build"] = build
+    with pytest.raises(InputError, match="a mesh of its own: leave out mesh"):
+        trace_job(job)
+
+
+def test_micro_batches_need_rows_that_are_divided():
+    module = BUILD.rpartition(":")[0]
+    with pytest.raises(InputError, match="all rows on each device"):
+        memory(f"{module}:rows_whole", replicas=4, micro_batches=2, show=False)
 
 
 def test_the_table_has_meshes(capsys):

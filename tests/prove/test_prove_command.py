@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kerasmgpu.errors import InputError
 from kerasmgpu.prove import proof_report, prove
 from tests import console
 
@@ -55,6 +56,39 @@ def test_numbers_are_those_of_one_device(folder):
     assert report["is_proved"], proof_report.faults(report)
     (run,) = report["numbers"]["runs"]
     assert run["verdict"] == "equal" and "checks" in run["float64"]
+
+
+@pytest.mark.slow
+def test_a_layout_is_found_for_a_mesh(folder):
+    done = console.run(
+        *"prove of_mine:build --mesh=2,2 --steps=2 --output=proof.json".split(),
+        folder=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "proof.json").read_text())
+    assert report["mesh"] == {"batch": 2, "model": 2}
+    assert report["replicas"] == 4
+    found = {key: tuple(axes) for key, axes in report["layouts"].items()}
+    assert found["sequential/dense/kernel"] == (None, "model")
+    text = " ".join(done.stdout.split())
+    assert "4 × GPU, mesh=batch=2, model=2" in text
+    assert "found: layouts['sequential/dense/kernel'] = (None, 'model')" in text
+    (run,) = report["numbers"]["runs"]
+    assert run["replicas"] == 4 and run["verdict"] == "equal"
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ({"mesh": (2, 2), "replicas": 8}, "leave out replicas"),
+        ({"mesh": "2x2"}, "the sizes of its axes"),
+        ({"mesh": (4,), "shard": "weights"}, "a mesh has two axes"),
+        ({"mesh": (3, 2), "num_workers": 4}, "multiple of num_workers"),
+    ],
+)
+def test_a_mesh_that_is_none(arguments, told):
+    with pytest.raises(InputError, match=told):
+        prove("of_mine:build", show=False, **arguments)
 
 
 FAULTY = (
@@ -122,6 +156,8 @@ NOTHING = {
     "usable": 1 << 30,
     "replicas": 2,
     "settings": {"shard": "none", "micro_batches": 1, "min_shard_bytes": 0},
+    "mesh": None,
+    "layouts": None,
     "kernels": None,
     "order": {"collectives": 0, "longest_chain": 0, "faults": []},
     "xla": None,
