@@ -15,7 +15,7 @@ from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.one_device import captured_variable
-from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.program import LayoutCache, Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.layout_search import Cost, Layout
@@ -80,6 +80,7 @@ class ImaginedSteps:
                 self._numbers[tensor] = number
         self._products = dict(_products(self._program))
         self._planned: dict[Any, tuple[Plans, ...]] = {}
+        self._cache = LayoutCache()
         self._count, self._says_at = 0, time.monotonic() + _FIRST_LINE_SECONDS
 
     def cost(self, layout: Layout) -> Cost:
@@ -137,16 +138,15 @@ class ImaginedSteps:
         axes_of = {
             tensor: layout[number] for tensor, number in self._numbers.items()
         }
-        made = self._program.laid_out(axes_of, known)
+        made = self._program.laid_out(axes_of, known, self._cache)
         for over in range(1, len(self._axes)):
             key = tuple(axes[:over] for axes in layout)
             self._planned[key] = made.plans[:over]
         return made
 
     def _sent(self, program: Program) -> Counter[int]:
-        lowered, _ = program.lowered()
         mesh, sent = program.replicas.mesh, Counter[int]()
-        for one in lowered.communication():
+        for one in program.communication():
             kind = one.name.partition(".")[0]
             for tensor in one.sizes(mesh):
                 num_bytes = report.bytes_of(tensor, self._rows)

@@ -57,7 +57,7 @@ def unlowered(
     )
     program.levels = found
     program.instructions = [
-        _instruction(node, program)
+        instruction_of(node, program)
         for node in sorted(graph.nodes, key=found.__getitem__)
         # Known sizes are written where they are needed.
         if node.type != "Input" and not is_known(node)
@@ -65,7 +65,8 @@ def unlowered(
     return program
 
 
-def _instruction(node: Node, program: Lowered) -> Instruction:
+def instruction_of(node: Node, program: Lowered) -> Instruction:
+    """Returns the instruction of a node as `unlowered` has it."""
     if node.type == "Const":
         return Constant((), (program.whole(node.outputs[0]),), node)
     plans = tuple(of_axis.nodes[node] for of_axis in program.plans)

@@ -51,7 +51,7 @@ def lower_reshards(program: Lowered) -> None:
 
     An output that an earlier instruction has made is not made again.
     """
-    lowering = _Lowering(program)
+    lowering = Lowering(program)
     for instruction in program.instructions:
         if isinstance(instruction, Reshard):
             (wanted,) = instruction.outputs
@@ -84,20 +84,25 @@ def _without_unused(
     return kept[::-1]
 
 
-class _Lowering:
+class Lowering:
     """Builds the new instructions of a program, one after the other.
 
     Args:
         program: The program whose reshards are lowered.
+
+    Attributes:
+        instructions: The new ones.
+        needed: Values that some instruction needs in another placement than that
+            in which it is made.
     """
 
     def __init__(self, program: Lowered) -> None:
         self.instructions: list[Instruction] = []
-        self._program = program
+        self.program = program
         self._made = dict.fromkeys(program.given)
         self._source = {one.tensor: one for one in program.given}
         self._begun: set[Value] = set()
-        self._needed = {
+        self.needed = {
             one
             for instruction in program.instructions
             if isinstance(instruction, Reshard)
@@ -113,15 +118,23 @@ class _Lowering:
 
     def want(self, wanted: Value) -> Value:
         """Returns a value; makes it first if necessary."""
-        if wanted not in self._made:
+        if not self.is_made(wanted):
             self._make(wanted)
             self._made[wanted] = None
         return wanted
 
+    def is_made(self, one: Value) -> bool:
+        """Whether an instruction before makes a value, or it is passed."""
+        return one in self._made
+
+    def source_of(self, tensor: Tensor) -> Value | None:
+        """Returns the value that an operation makes, or that is passed."""
+        return self._source.get(tensor)
+
     def _make(self, wanted: Value) -> None:
         """Makes a value from its source, one mesh axis after the other."""
         tensor = wanted.tensor
-        whole = self._program.whole(tensor)
+        whole = self.program.whole(tensor)
         if _divides_twice(wanted):
             raise RuntimeError(
                 "An axis of a tensor can be divided along one axis of the mesh. "
@@ -130,7 +143,7 @@ class _Lowering:
         if wanted.has(LocalSizes):
             self._local_shape(wanted, whole)
             return
-        source = self._source.get(tensor)
+        source = self.source_of(tensor)
         if source is None or KNOWN in source.placement:
             if wanted == whole:
                 self.instructions.append(KnownSizes((), (wanted,)))
@@ -156,9 +169,9 @@ class _Lowering:
 
         On a mesh of one axis, a part is scattered and the whole gathered.
         """
-        is_needed = whole in self._made or (
+        is_needed = self.is_made(whole) or (
             len(wanted.placement) > 1
-            and whole in self._needed
+            and whole in self.needed
             and whole not in self._begun
         )
         return is_needed and all(
@@ -183,7 +196,7 @@ class _Lowering:
         elif isinstance(kind, Owned):
             if not self._made_by_owners(axis, wanted, kind):
                 own = self.want(wanted.moved(axis, kind.rows))
-                numbers = self._program.whole(kind.numbers)
+                numbers = self.program.whole(kind.numbers)
                 numbers = self.want(numbers.moved(axis, kind.rows))
                 self.instructions.append(ToOwners((own, numbers), (wanted,)))
         elif isinstance(kind, PerReplica):
@@ -205,7 +218,7 @@ class _Lowering:
         What is sent between groups is only the rows of each replica.
         """
         kind = cast(Sharded, wanted.placement[axis])
-        mesh = self._program.mesh
+        mesh = self.program.mesh
         widens, made = mesh.total > 1, wanted
         if mesh.groups > 1 and kind.rows.over == WITHIN_GROUPS:
             in_groups = SummedInGroups(
@@ -229,9 +242,9 @@ class _Lowering:
         caches the shape of a collective.
         """
         tensor, kind = wanted.tensor, cast(Sharded, wanted.placement[axis])
-        mesh = self._program.mesh
+        mesh = self.program.mesh
         is_static = is_of_variable(kind) and tensor.num_bytes < float("inf")
-        is_needed = self._program.plans[axis].kinds.get(tensor) == kind
+        is_needed = self.program.plans[axis].kinds.get(tensor) == kind
         return (
             source.placement[axis] == PARTIAL
             and is_needed
@@ -241,7 +254,7 @@ class _Lowering:
                 or (mesh.num == mesh.total)
                 and mesh.micro_batches == 1
             )
-            and wanted.moved(axis, REPLICATED) not in self._made
+            and not self.is_made(wanted.moved(axis, REPLICATED))
         )
 
     def _from(
@@ -251,7 +264,7 @@ class _Lowering:
 
     def _whole(self, axis: int, source: Value, wanted: Value) -> None:
         """Makes a value whole: by gathering, reducing or recomputing it."""
-        tensor, plans = wanted.tensor, self._program.plans[axis]
+        tensor, plans = wanted.tensor, self.program.plans[axis]
         kind = source.placement[axis]
         if isinstance(kind, Kept):
             raise InputError(
@@ -268,7 +281,7 @@ class _Lowering:
             # Each replica needs its own part of it, too.
             self._from(AllGather, self.want(part), wanted)
         elif isinstance(kind, (PerReplica, Partial)):
-            widens = self._program.mesh.total > 1
+            widens = self.program.mesh.total > 1
             self.instructions.append(
                 AllReduce((source,), (wanted,), kind.by, widens)
             )
@@ -284,7 +297,7 @@ class _Lowering:
         Returns:
             Whether that is possible; if not, nothing is added.
         """
-        plans, tensor = self._program.plans[0], wanted.tensor
+        plans, tensor = self.program.plans[0], wanted.tensor
         stored = plans.stored.get(tensor, (tensor,))
         if (
             source.placement != (plans.kinds[tensor],)
@@ -308,7 +321,7 @@ class _Lowering:
 
         restore(tensor)
         parts = [Value(one, (plans.kinds[one],)) for one in stored]
-        others = [self.want(self._program.whole(one)) for one in whole]
+        others = [self.want(self.program.whole(one)) for one in whole]
         self.instructions.append(
             AllGather(
                 (*map(self.want, parts), *others),
@@ -349,7 +362,7 @@ class _Lowering:
         tensor, node = wanted.tensor, wanted.tensor.node
         plans = tuple(
             plan if number == axis else of_axis.nodes[node]
-            for number, of_axis in enumerate(self._program.plans)
+            for number, of_axis in enumerate(self.program.plans)
         )
         made = tuple(values(node.outputs, [one.gives for one in plans]))
         others = (*plans[:axis], *plans[axis + 1 :])
@@ -368,7 +381,7 @@ class _Lowering:
             Whether that is possible; if not, nothing is added.
         """
         tensor = wanted.tensor
-        node, kinds = tensor.node, self._program.plans[axis].kinds
+        node, kinds = tensor.node, self.program.plans[axis].kinds
         if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(record(node.type).traits):
             return False
         if node.controls or tensor.shape is None:
@@ -401,7 +414,7 @@ class _Lowering:
             Whether that is possible: the inputs are one sent tensor and
             scalars. If not, nothing is added.
         """
-        tensor, kinds = wanted.tensor, self._program.plans[axis].kinds
+        tensor, kinds = wanted.tensor, self.program.plans[axis].kinds
         node = tensor.node
         if Trait.ELEMENTWISE not in record(node.type).traits or node.controls:
             return False

@@ -46,7 +46,7 @@ def order_gathers(program: Lowered) -> None:
     """Gathers weights again for late uses, and orders all-gathers."""
     if program.mesh.total == 1:
         return
-    _gather_again(program)
+    gather_again(program)
     _order(program)
 
 
@@ -164,7 +164,8 @@ def _gathered(program: Lowered) -> list[_Gathered]:
     return sorted(found, key=lambda one: program.turn_of(one.gather))
 
 
-def _gather_again(program: Lowered) -> None:
+def gather_again(program: Lowered) -> None:
+    """Gathers weights again where others are used between two uses."""
     found = _gathered(program)
     used = [(use, one) for one in found for use in one.uses]
     again: dict[int, list[AllGather]] = {}

@@ -9,6 +9,7 @@ set of these sums changes.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -45,6 +46,11 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 _MOST_PASSES = 50
 
+PlanCache: TypeAlias = dict[Any, tuple[Plan, tuple[Any, ...]]]
+"""Plans of nodes by all that planning looks at, for the passes and the layouts that
+share it. Kinds and plans are told apart by identity, which is quicker than comparing
+them; the cache keeps them alive."""
+
 LEAST_SHARED = 1 << 12
 """A product of whole values is sharded only if its larger factor has this many
 elements: for fewer, sharding doesn't pay."""
@@ -62,6 +68,8 @@ class Planner:
         others: Plans of each node, also of those in bodies, on mesh axes that
             are planned already.
         restores: Whether `Plans.stored` is recorded.
+        cache: `PlanCache` of this graph, cost model and `gathers`. Default: a new
+            one.
 
     Attributes:
         lists: Kinds of lists, by the node that makes the list or the tensor
@@ -76,8 +84,10 @@ class Planner:
         axis: int = 0,
         others: Mapping[Node, Sequence[Plan]] = MappingProxyType({}),
         restores: bool = True,
+        cache: PlanCache | None = None,
     ) -> None:
         self._axis = axis
+        self._cache: PlanCache = {} if cache is None else cache
         self._restores = restores
         self._others = others
         self.lists: dict[Node | Tensor, ListOf] = {}
@@ -151,6 +161,36 @@ class Planner:
         return plans
 
     def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
+        """Plans a node, if it wasn't planned from the same before."""
+        if record(node.type).control is not None or any(
+            isinstance(kind, ListOf) for kind in kinds
+        ):
+            return self._with_other_axes(node, kinds, plans)
+        free, state, stored = plans.free, self._state, plans.stored
+        inputs, num_rows = node.inputs, len(self._rows)
+        target = self._scattered.get(node.outputs[0]) if node.outputs else None
+        objects = *kinds, *self._others.get(node, ()), target, *self._rows
+        key = (
+            node,
+            self._axis,
+            self._has_rows,
+            tuple([tensor in free for tensor in inputs]),
+            tuple([tensor in state for tensor in inputs]),
+            tuple(map(stored.get, inputs)) if stored else (),
+            *map(id, objects),
+        )
+        found = self._cache.get(key)
+        if found is not None:
+            return found[0]
+        plan = self._with_other_axes(node, kinds, plans)
+        if len(self._rows) == num_rows:  # Else the next pass would miss them.
+            self._cache[key] = plan, objects
+        return plan
+
+    def _with_other_axes(
+        self, node: Node, kinds: list[Kind], plans: Plans
+    ) -> Plan:
+        """Plans a node so that it goes with its plans on other mesh axes."""
         others = self._others.get(node, ())
         if not others:
             return self._by_itself(node, kinds, plans)
@@ -521,6 +561,7 @@ def plan_mesh(
     gathers: bool = False,
     num_axes: int = 1,
     planned: tuple[Plans, ...] = (),
+    cache: PlanCache | None = None,
 ) -> tuple[Plans, ...]:
     """Plans a function for a device mesh, one mesh axis after the other.
 
@@ -531,6 +572,7 @@ def plan_mesh(
         graph: The function's `Graph`, with its facts inferred.
         placements: For each of the function's inputs, a kind per mesh axis.
         planned: Plans of the first axes, if there are any already.
+        cache: See `Planner`.
 
     Returns:
         The `Plans` of each mesh axis. A tensor's placement is the tuple of its
@@ -538,7 +580,7 @@ def plan_mesh(
     """
     if not placements:  # A function without inputs is replicated.
         return (Planner([], cost, gathers).plan(graph, []),) * num_axes
-    made = list(planned)
+    made, cache = list(planned), {} if cache is None else cache
     for axis, kinds in list(enumerate(zip(*placements)))[len(made) :]:
         planner = Planner(
             _rows_of_kinds(kinds),
@@ -547,6 +589,7 @@ def plan_mesh(
             axis=axis,
             others=_of_nodes(made) if made else MappingProxyType({}),
             restores=num_axes == 1,
+            cache=cache,
         )
         made.append(planner.plan(graph, kinds))
     return tuple(made)

@@ -4,7 +4,13 @@ import copy
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
@@ -12,6 +18,7 @@ from tensorflow.core.framework import function_pb2
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.partitioner import passes
 from kerasmgpu.partitioner.ir.instructions import (
+    Communication,
     Instruction,
     RequireEqualRows,
     Value,
@@ -27,8 +34,9 @@ from kerasmgpu.partitioner.lowering.emission import emit
 from kerasmgpu.partitioner.lowering.first_run import in_turns
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.passes import sending
 from kerasmgpu.partitioner.planning import facts
-from kerasmgpu.partitioner.planning.planner import plan_mesh
+from kerasmgpu.partitioner.planning.planner import PlanCache, plan_mesh
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
@@ -146,7 +154,11 @@ class Program:
         self._plan()
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
-    def _plan(self, planned: tuple[Plans, ...] = ()) -> None:
+    def _plan(
+        self,
+        planned: tuple[Plans, ...] = (),
+        cache: PlanCache | None = None,
+    ) -> None:
         """Plans the trace; `planned` are plans of the first mesh axes."""
         graph, mesh = self.trace.graph, self.replicas.mesh
         self.plans = plan_mesh(
@@ -156,12 +168,14 @@ class Program:
             gathers=mesh.micro_batches > 1 or mesh.groups > 1,
             num_axes=mesh.num_axes,
             planned=planned,
+            cache=cache,
         )
 
     def laid_out(
         self,
         axes_of: Mapping[Tensor, AxesToShard],
-        planned: tuple[Plans, ...] = (),
+        planned: tuple[Plans, ...],
+        cache: "LayoutCache",
     ) -> "Program":
         """Returns the program for variables that are divided in another way.
 
@@ -172,13 +186,16 @@ class Program:
                 variable that are divided. Its trace must be `Trace.imagined`
                 with these variables sharded.
             planned: Plans of the first mesh axes, if they are known.
+            cache: `LayoutCache` of the layouts of this program.
         """
         other = copy.copy(self)
         other._given = dict(self._given)
         for tensor, axes in axes_of.items():
-            other._give(tensor, *_kinds_of_axes(tensor, axes))
+            if (tensor, axes) not in cache.kinds:
+                cache.kinds[tensor, axes] = _kinds_of_axes(tensor, axes)
+            other._give(tensor, *cache.kinds[tensor, axes])
         other._written = {}
-        other._plan(planned)
+        other._plan(planned, cache.plans)
         return other
 
     def _describe_leaves(self) -> None:
@@ -365,18 +382,44 @@ class Program:
         program = Program(trace, self.replicas, log=self._log)
         return program.written(with_outputs=False)
 
+    def communication(self) -> Iterator[Communication]:
+        """Yields what replicas of one process send in a step; see `sending`."""
+        graph, mesh = self.trace.graph, self.replicas.mesh
+        given, outputs = self._passed(), self._whole(graph.outputs)
+        return sending.sent_by(
+            Lowered(
+                self.trace.name,
+                graph,
+                self.plans,
+                mesh,
+                list(given.values()),
+                outputs,
+            )
+        )
+
+    def _whole(self, tensors: Sequence[Tensor]) -> list[Value]:
+        number = self.replicas.mesh.num_axes
+        return [value(tensor, REPLICATED, number) for tensor in tensors]
+
+    def _passed(self) -> dict[Tensor, Value]:
+        """Returns the inputs as they are passed."""
+        leaves = self.trace.leaves
+        given = dict(zip(leaves, self._whole(leaves)))
+        for tensor, in_shares in zip(leaves, self.in_shares):
+            if in_shares:
+                given[tensor] = self._given[tensor]
+        for tensor, _ in self.trace.captured:
+            given[tensor] = self._given[tensor]
+        return given
+
     def lowered(
         self, with_outputs: bool = True
     ) -> tuple[Lowered, dict[Tensor, Value]]:
         """Returns the lowered program, and `{input: value}` as they are passed."""
         outputs = self.trace.graph.outputs if with_outputs else []
-        given: dict[Tensor, Value] = {}
-        for tensor, in_shares in zip(self.trace.leaves, self.in_shares):
-            whole = value(tensor, REPLICATED, self.replicas.mesh.num_axes)
-            given[tensor] = self._given[tensor] if in_shares else whole
+        given = self._passed()
         copied: set[Value] = set()
         for tensor, _ in self.trace.captured:
-            given[tensor] = self._given[tensor]
             if len(set(map(id, self._handles[tensor]))) > 1:
                 copied.add(given[tensor])
         lowered = passes.unlowered(
@@ -385,10 +428,7 @@ class Program:
             self.plans,
             self.replicas.mesh,
             list(given.values()),
-            [
-                value(tensor, REPLICATED, self.replicas.mesh.num_axes)
-                for tensor in outputs
-            ],
+            self._whole(outputs),
             grouped=outputs,
             is_compiled=self._jit_compile,
             is_beside=self._is_beside,
@@ -491,6 +531,21 @@ class Program:
             return None
         host = self.replicas.mesh.host
         return in_turns(function, lowered.clusters, queues, host)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayoutCache:
+    """What layouts of one program share; see `Program.laid_out`.
+
+    Attributes:
+        kinds: Kinds of handles by their variables' axes.
+        plans: `PlanCache`, which tells kinds apart by identity.
+    """
+
+    kinds: dict[tuple[Tensor, AxesToShard], list[Kind]] = dataclasses.field(
+        default_factory=dict
+    )
+    plans: PlanCache = dataclasses.field(default_factory=dict)
 
 
 def _kinds_of_axes(handle: Tensor, axes: AxesToShard) -> list[Kind]:
