@@ -283,6 +283,20 @@ FAULTS = {
         "number for over, number in sent.items()",
         "tests/strategies/test_found_layout.py",
     ),
+    "gathered_again": Fault(
+        "a search counts weights once that are gathered again",
+        "partitioner/passes/sending.py",
+        "    gather_again(program)\n",
+        "",
+        "tests/strategies/test_found_layout.py",
+    ),
+    "kept_plans": Fault(
+        "a plan is kept for whatever plans of other mesh axes",
+        "partitioner/planning/planner.py",
+        "objects = *kinds, *self._others.get(node, ()), target, *self._rows",
+        "objects = *kinds, target, *self._rows",
+        "tests/strategies/test_found_layout.py",
+    ),
     "unbounded_layout": Fault(
         "a layout that is found holds more than fits",
         "strategies/layout_search.py",

@@ -12,10 +12,11 @@ from kerasmgpu._keras.layer_costs import in_a_ring
 from kerasmgpu.flops.operations import flops_of, has_rule
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.planning.planner import PlanCache
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.one_device import captured_variable
-from kerasmgpu.partitioner.runtime.program import LayoutCache, Program
+from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.layout_search import Cost, Layout
@@ -80,7 +81,7 @@ class ImaginedSteps:
                 self._numbers[tensor] = number
         self._products = dict(_products(self._program))
         self._planned: dict[Any, tuple[Plans, ...]] = {}
-        self._cache = LayoutCache()
+        self._cache = PlanCache()
         self._count, self._says_at = 0, time.monotonic() + _FIRST_LINE_SECONDS
 
     def cost(self, layout: Layout) -> Cost:

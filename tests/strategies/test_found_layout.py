@@ -1,12 +1,18 @@
 """Layouts that are found: Megatron-LM's, counted as the programs count."""
 
+import collections
+import itertools
+
 import keras
 import numpy as np
 import pytest
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
-from kerasmgpu.strategies.layout_search import Cost
+from kerasmgpu.strategies.divisible_variables import DivisibleVariables
+from kerasmgpu.strategies.imagined_steps import ImaginedSteps
+from kerasmgpu.strategies.layout_report import prepared_step
+from kerasmgpu.strategies.layout_search import Cost, _can_divide
 from tests.devices import device_names
 
 distribution = keras.distribution
@@ -49,6 +55,73 @@ def blocks():
 @pytest.fixture(scope="module")
 def found_blocks(blocks):
     return kerasmgpu.find_layout(blocks, (X, X), (2, 2))
+
+
+@pytest.fixture(scope="module")
+def recurrent():
+    with kerasmgpu.strategy(num_replicas=1).scope():
+        keras.utils.set_random_seed(1)
+        layers = [keras.layers.LSTM(8, name="cell"), keras.layers.Dense(6)]
+        model = keras.Sequential([keras.Input((TOKENS, UNITS)), *layers])
+        model.compile(keras.optimizers.Adafactor(), "mse")
+    return model
+
+
+def steps_of(model, x, y, axes):
+    program, rows = prepared_step(model, (x, y))
+    variables = DivisibleVariables(model)
+    slowness = dict.fromkeys(axes, 1.0)
+    first = next(iter(axes))
+    steps = ImaginedSteps(program, variables, axes, first, rows, slowness)
+    return variables, steps
+
+
+def random_layout(random, variables, sizes):
+    """Divides variables as it happens."""
+    layout = []
+    for one in variables.variables:
+        options = itertools.product(
+            (None, *range(len(one.shape))), repeat=len(sizes)
+        )
+        options = [o for o in options if _can_divide(o, one.shape, sizes)]
+        layout.append(options[random.integers(len(options))])
+    return tuple(layout)
+
+
+@pytest.mark.parametrize("axes", [{"a": 4}, {"a": 2, "b": 2}, {"a": 1, "b": 3}])
+@pytest.mark.parametrize("of", ["model", "recurrent"])
+def test_layouts_are_counted_as_they_are_lowered(request, of, axes):
+    """Whatever was planned before, and although most isn't lowered."""
+    axes = {name: size for name, size in axes.items() if size > 1}
+    model = request.getfixturevalue(of)
+    x, y = X, X
+    if of == "recurrent":
+        x, y = np.ones((ROWS, TOKENS, UNITS), "f"), np.ones((ROWS, 6), "f")
+    variables, steps = steps_of(model, x, y, axes)
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        sizes = tuple(axes.values())
+        layout = random_layout(random, variables, sizes)
+        laid_out = steps._laid_out(layout)
+        alone = steps_of(model, x, y, axes)[1]._laid_out(layout)
+        sent = [
+            counted(program, one)
+            for program, one in (
+                (laid_out, laid_out.communication()),
+                (alone, alone.lowered()[0].communication()),
+            )
+        ]
+        assert sent[0] == sent[1] and sent[0]
+        assert steps.cost(layout).flops > 0
+
+
+def counted(program, communication):
+    """Counts what is sent of each tensor, by name."""
+    return collections.Counter(
+        (type(one), one.axis, str(tensor).replace("/again", ""), size, width)
+        for one in communication
+        for tensor, size, width in one.sizes(program.replicas.mesh)
+    )
 
 
 def mesh_of(shape, names=("batch", "model")):

@@ -9,7 +9,7 @@ set of these sums changes.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeVar, cast
 
 import tensorflow as tf
 
@@ -46,10 +46,52 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 _MOST_PASSES = 50
 
-PlanCache: TypeAlias = dict[Any, tuple[Plan, tuple[Any, ...]]]
-"""Plans of nodes by all that planning looks at, for the passes and the layouts that
-share it. Kinds and plans are told apart by identity, which is quicker than comparing
-them; the cache keeps them alive."""
+AnyKind = TypeVar("AnyKind", bound=Kind)
+
+
+class _Planned(NamedTuple):
+    """A node's plan, and what else follows from what the plan was made from.
+
+    Attributes:
+        objects: Kinds and plans that the plan was made from.
+        sums: Whether an input is summed first; see `Planner._note_sums`.
+        is_state: See `Planner._note_state`.
+        is_free: See `Planner._is_free`.
+        is_given: Whether consumers see outputs in the kinds that the plan gives.
+    """
+
+    plan: Plan
+    objects: tuple[Any, ...]
+    sums: bool
+    is_state: bool
+    is_free: bool
+    is_given: bool
+
+
+class PlanCache:
+    """What passes over a graph, and plans of several layouts, share.
+
+    Plans are kept by all that planning a node looks at. Kinds are told apart by
+    identity, which is quicker than comparing them: `once` returns one for equal
+    ones, and the cache keeps them alive.
+    """
+
+    def __init__(self) -> None:
+        self.planned: dict[Any, _Planned] = {}
+        self._kinds: dict[Any, Kind] = {}
+
+    def once(self, kind: AnyKind) -> AnyKind:
+        """Returns the first of equal kinds, of the same inputs' rows.
+
+        Kinds of lists change, and stay as they are.
+        """
+        if isinstance(kind, ListOf):
+            return kind
+        key: Any = kind
+        if isinstance(kind, Sharded):
+            key = kind, id(kind.rows.input), id(kind.rows.of)
+        return cast(AnyKind, self._kinds.setdefault(key, kind))
+
 
 LEAST_SHARED = 1 << 12
 """A product of whole values is sharded only if its larger factor has this many
@@ -87,7 +129,7 @@ class Planner:
         cache: PlanCache | None = None,
     ) -> None:
         self._axis = axis
-        self._cache: PlanCache = {} if cache is None else cache
+        self._cache = cache or PlanCache()
         self._restores = restores
         self._others = others
         self.lists: dict[Node | Tensor, ListOf] = {}
@@ -138,34 +180,42 @@ class Planner:
             if node.type == "Input":
                 continue
             given = [plans.kinds[tensor] for tensor in node.inputs]
-            plan = self._plan(node, given, plans)
-            self._note_sums(node, given, plan, plans)
-            self._note_state(node, plan)
+            planned = self._planned(node, given, plans)
+            plan = planned.plan
+            if planned.sums:
+                self._note_sums(node, given, plan, plans)
+            if planned.is_state:
+                self._state.update(node.outputs)
             plans.nodes[node] = plan
-            for number, (tensor, kind) in enumerate(
-                zip(node.outputs, plan.gives)
-            ):
-                if isinstance(kind, Partial):
-                    self._note_part(tensor, node, plan)
-                    if tensor in self._summed or self._is_due(tensor):
-                        kind = self._reduced(tensor, kind)
-                if number in plan.sliced:
-                    plans.kinds[tensor] = self._sliced(
-                        tensor, plan.sliced[number], plans
-                    )
-                    continue
-                plans.kinds[tensor] = self._resharded(tensor, kind, plan, plans)
-            self._note_free(node, given, plan, plans)
+            if planned.is_given:
+                plans.kinds.update(zip(node.outputs, plan.gives))
+            else:
+                self._note_outputs(node, plan, plans)
+            if planned.is_free:
+                plans.free.update(node.outputs)
             if self._restores:
                 _note_stored(node, plan, plans)
         return plans
 
-    def _plan(self, node: Node, kinds: list[Kind], plans: Plans) -> Plan:
+    def _note_outputs(self, node: Node, plan: Plan, plans: Plans) -> None:
+        """Records the kinds of outputs that sums and slices change."""
+        for number, (tensor, kind) in enumerate(zip(node.outputs, plan.gives)):
+            if isinstance(kind, Partial):
+                self._note_part(tensor, node, plan)
+                if tensor in self._summed or self._is_due(tensor):
+                    kind = self._reduced(tensor, kind)
+            if number in plan.sliced:
+                kind = self._sliced(tensor, plan.sliced[number], plans)
+            else:
+                kind = self._resharded(tensor, kind, plan, plans)
+            plans.kinds[tensor] = self._cache.once(kind)
+
+    def _planned(self, node: Node, kinds: list[Kind], plans: Plans) -> _Planned:
         """Plans a node, if it wasn't planned from the same before."""
         if record(node.type).control is not None or any(
             isinstance(kind, ListOf) for kind in kinds
         ):
-            return self._with_other_axes(node, kinds, plans)
+            return self._planned_anew(node, kinds, plans, ())
         free, state, stored = plans.free, self._state, plans.stored
         inputs, num_rows = node.inputs, len(self._rows)
         target = self._scattered.get(node.outputs[0]) if node.outputs else None
@@ -179,13 +229,36 @@ class Planner:
             tuple(map(stored.get, inputs)) if stored else (),
             *map(id, objects),
         )
-        found = self._cache.get(key)
-        if found is not None:
-            return found[0]
+        found = self._cache.planned.get(key)
+        if found is None:
+            found = self._planned_anew(node, kinds, plans, objects)
+            if len(self._rows) == num_rows:  # Rows that it adds are noted then.
+                self._cache.planned[key] = found
+        return found
+
+    def _planned_anew(
+        self,
+        node: Node,
+        kinds: list[Kind],
+        plans: Plans,
+        objects: tuple[Any, ...],
+    ) -> _Planned:
         plan = self._with_other_axes(node, kinds, plans)
-        if len(self._rows) == num_rows:  # Else the next pass would miss them.
-            self._cache[key] = plan, objects
-        return plan
+        if objects:
+            gives = tuple(map(self._cache.once, plan.gives))
+            plan = dataclasses.replace(plan, gives=gives)
+        is_given = not plan.sliced and all(
+            not isinstance(kind, Partial) and (plan.rule or kind != REPLICATED)
+            for kind in plan.gives
+        )
+        return _Planned(
+            plan,
+            objects,
+            any(map(_is_summed, kinds, plan.wants)),
+            self._is_state(node, plan),
+            self._is_free(node, kinds, plan, plans),
+            is_given,
+        )
 
     def _with_other_axes(
         self, node: Node, kinds: list[Kind], plans: Plans
@@ -327,15 +400,14 @@ class Planner:
             and not self._state.isdisjoint(node.inputs)
         )
 
-    def _note_state(self, node: Node, plan: Plan) -> None:
-        """Records outputs that are whole and computed from variables."""
+    def _is_state(self, node: Node, plan: Plan) -> bool:
+        """Whether outputs are whole and computed from variables."""
         traits = node.traits
-        if plan.gives == (REPLICATED,) and (
+        return plan.gives == (REPLICATED,) and (
             Trait.READS in traits
             or not self._state.isdisjoint(node.inputs)
             and (Trait.ELEMENTWISE in traits or node.type == "Pack")
-        ):
-            self._state.update(node.outputs)
+        )
 
     def _generated(self, node: Node) -> Plan | None:
         """Plans that each replica generates its rows; `None` if it can't."""
@@ -455,9 +527,7 @@ class Planner:
         Sets their kinds to those that they are reduced to.
         """
         for tensor, kind, want in zip(node.inputs, kinds, plan.wants):
-            if not isinstance(kind, Partial) or isinstance(
-                want, (PerReplica, Partial)
-            ):
+            if not _is_summed(kind, want):
                 continue
             if tensor not in self._summed:
                 self._summed.add(tensor)
@@ -465,7 +535,9 @@ class Planner:
                 self._sum_once(tensor, plans)
             # Later consumers get the whole, too: a product of two parts would
             # need another sum.
-            plans.kinds[tensor] = self._reduced(tensor, kind)
+            plans.kinds[tensor] = self._cache.once(
+                self._reduced(tensor, cast(Partial, kind))
+            )
 
     def _sum_once(self, tensor: Tensor, plans: Plans) -> None:
         """Sums what two sums are multiples of in their place, as Lion has them.
@@ -539,19 +611,18 @@ class Planner:
             for node in consumers
         )
 
-    def _note_free(
+    def _is_free(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
-    ) -> None:
-        """Records sharded outputs that replicas can cheaply compute whole."""
-        if {Trait.CHEAP, Trait.GENERATES}.isdisjoint(node.traits):
-            return
-        if not any(isinstance(kind, Sharded) for kind in plan.gives):
-            return
-        if all(
-            kind == REPLICATED or tensor in plans.free
-            for tensor, kind in zip(node.inputs, kinds)
-        ):
-            plans.free.update(node.outputs)
+    ) -> bool:
+        """Whether replicas can cheaply compute sharded outputs whole."""
+        return (
+            not {Trait.CHEAP, Trait.GENERATES}.isdisjoint(node.traits)
+            and any(isinstance(kind, Sharded) for kind in plan.gives)
+            and all(
+                kind == REPLICATED or tensor in plans.free
+                for tensor, kind in zip(node.inputs, kinds)
+            )
+        )
 
 
 def plan_mesh(
@@ -580,7 +651,7 @@ def plan_mesh(
     """
     if not placements:  # A function without inputs is replicated.
         return (Planner([], cost, gathers).plan(graph, []),) * num_axes
-    made, cache = list(planned), {} if cache is None else cache
+    made, cache = list(planned), cache or PlanCache()
     for axis, kinds in list(enumerate(zip(*placements)))[len(made) :]:
         planner = Planner(
             _rows_of_kinds(kinds),
@@ -722,6 +793,13 @@ def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
                 f"{node.name!r} of {tensor.node.name!r}; leave that variable "
                 "whole with shard=function."
             )
+
+
+def _is_summed(kind: Kind, want: Kind) -> bool:
+    """Whether an input is partial, and an operation wants its sum."""
+    return isinstance(kind, Partial) and not isinstance(
+        want, (PerReplica, Partial)
+    )
 
 
 def _moves(node: Node) -> bool:

@@ -175,7 +175,7 @@ class Program:
         self,
         axes_of: Mapping[Tensor, AxesToShard],
         planned: tuple[Plans, ...],
-        cache: "LayoutCache",
+        cache: PlanCache,
     ) -> "Program":
         """Returns the program for variables that are divided in another way.
 
@@ -186,16 +186,14 @@ class Program:
                 variable that are divided. Its trace must be `Trace.imagined`
                 with these variables sharded.
             planned: Plans of the first mesh axes, if they are known.
-            cache: `LayoutCache` of the layouts of this program.
+            cache: `PlanCache` of the layouts of this program.
         """
         other = copy.copy(self)
         other._given = dict(self._given)
         for tensor, axes in axes_of.items():
-            if (tensor, axes) not in cache.kinds:
-                cache.kinds[tensor, axes] = _kinds_of_axes(tensor, axes)
-            other._give(tensor, *cache.kinds[tensor, axes])
+            other._give(tensor, *map(cache.once, _kinds_of_axes(tensor, axes)))
         other._written = {}
-        other._plan(planned, cache.plans)
+        other._plan(planned, cache)
         return other
 
     def _describe_leaves(self) -> None:
@@ -531,21 +529,6 @@ class Program:
             return None
         host = self.replicas.mesh.host
         return in_turns(function, lowered.clusters, queues, host)
-
-
-@dataclasses.dataclass(frozen=True)
-class LayoutCache:
-    """What layouts of one program share; see `Program.laid_out`.
-
-    Attributes:
-        kinds: Kinds of handles by their variables' axes.
-        plans: `PlanCache`, which tells kinds apart by identity.
-    """
-
-    kinds: dict[tuple[Tensor, AxesToShard], list[Kind]] = dataclasses.field(
-        default_factory=dict
-    )
-    plans: PlanCache = dataclasses.field(default_factory=dict)
 
 
 def _kinds_of_axes(handle: Tensor, axes: AxesToShard) -> list[Kind]:
