@@ -17,11 +17,19 @@ def describe(gpus):
         gpus: List of strings, as `child_processes.visible_gpus` returns it.
 
     Returns:
-        Dictionary for JSON. `load_average` is that of the last minute; taken
+        Dictionary for JSON. `cpu_flags` has the vector instructions, by which
+        kernels are chosen. `load_average` is that of the last minute; taken
         before the benchmark, it is the load of other programs.
     """
     return {
-        "cpu": _cpu_model(),
+        "cpu": _of_cpu("model name")
+        or platform.processor()
+        or platform.machine(),
+        "cpu_flags": sorted(
+            flag
+            for flag in _of_cpu("flags").split()
+            if flag.startswith(("amx", "avx", "fma"))
+        ),
         "cores": usable_cores(),
         "memory_gb": round(_memory_bytes() / 1e9, 1),
         "gpus": gpus,
@@ -44,13 +52,14 @@ def versions():
     return found
 
 
-def _cpu_model():
+def _of_cpu(key):
+    """Returns what Linux says of the first core; `""` if that is nothing."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text("utf-8").splitlines():
-            if line.startswith("model name"):
+            if line.startswith(key):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def _operating_system():

@@ -47,6 +47,7 @@ def test_medians_of_epochs():
         "examples_per_second": 60 / 0.3,
         "wall_ms_per_step": 300.0,
         "host_cpu_ms_per_step": 500.0,
+        "least_cpu_ms_per_step": 400.0,
     }
 
 

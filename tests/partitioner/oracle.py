@@ -2,13 +2,17 @@
 
     python -m tests.partitioner.oracle --store       # before a change
     python -m tests.partitioner.oracle               # after it
-    python -m tests.partitioner.oracle --programs=40 # a sample, in a minute
+    python -m tests.partitioner.oracle --programs=40 # a sample, in two minutes
 
 Writes random programs, with sharded variables and micro-batches among them, for
-devices that share memory, for GPUs, for both workers of a job, and for XLA.
-Nothing runs. `--store` keeps digests and instructions in a folder outside of
-the repository (`--folder`); a later call compares with them, and prints the
-first instruction that differs. The exit status is 1 if anything differs.
+devices that share memory, for GPUs, for both workers of a job, and for XLA;
+those with variables also on meshes of two axes, and in groups of replicas. And
+the steps of small Keras models, with all that a strategy divides, offloads and
+recomputes; see `oracle_steps.py`. Nothing runs.
+
+`--store` keeps digests and instructions in a folder outside of the repository
+(`--folder`); a later call compares with them, and prints the first instruction
+that differs. The exit status is 1 if anything differs.
 
 A program that can't be written counts by its error line.
 """
@@ -18,14 +22,21 @@ import json
 import multiprocessing
 import os
 import pathlib
+import random
 import tempfile
 
 from absl import app, flags
 
 from tests.devices import device_name, device_names
+from tests.partitioner import oracle_steps
+
+_ALL = 360
 
 _PROGRAMS = flags.DEFINE_integer(
-    "programs", 360, "Number of random programs.", lower_bound=1
+    "programs",
+    _ALL,
+    f"Number of random programs. With fewer than {_ALL}, so many fewer steps.",
+    lower_bound=1,
 )
 _FOLDER = flags.DEFINE_string(
     "folder",
@@ -40,6 +51,17 @@ _IN_A_PROCESS = 6
 """Seeds per process: TensorFlow keeps all traced graphs in memory."""
 
 SETTINGS = ("memory", "gpus", "worker 0", "worker 1", "xla")
+
+GROUPS = {
+    "mesh": (4, 0, 1, {"axes": (2, 2)}),
+    "mesh, worker 1": (4, 1, 2, {"axes": (2, 4), "shares_memory": False}),
+    "groups": (4, 0, 1, {"groups": 2}),
+    "groups, worker 1": (4, 1, 2, {"groups": 4, "shares_memory": False}),
+    "groups over workers": (2, 1, 4, {"groups": 2}),
+}
+"""Settings of programs with variables: a worker's replicas, its index, workers,
+and fields of the `Mesh`. Variables are divided along random axes of a mesh, or
+within each group."""
 
 
 def main(argv):
@@ -85,13 +107,19 @@ def compared(before, found, shown):
 
 def _written(number):
     seeds = range(-(-number // _OF_ONE_SEED))
+    steps = oracle_steps.chosen()[:: max(1, _ALL // number)]
+    tasks = [
+        (work, seeds[first : first + _IN_A_PROCESS])
+        for first in range(0, len(seeds), _IN_A_PROCESS)
+    ] + [
+        (work_on_steps, [step for step in steps if step[0] == name])
+        for name in oracle_steps.MODELS
+    ]
     context = multiprocessing.get_context("spawn")
     found = {}
-    for first in range(0, len(seeds), _IN_A_PROCESS):
+    for target, given in tasks:
         receive, send = context.Pipe(duplex=False)
-        process = context.Process(
-            target=work, args=(seeds[first : first + _IN_A_PROCESS], send)
-        )
+        process = context.Process(target=target, args=(given, send))
         process.start()
         send.close()
         with contextlib.suppress(EOFError):
@@ -113,11 +141,21 @@ def work(seeds, send):
             send.send(
                 {
                     f"program {seed}.{number}, {setting}": digest_and_lines(
-                        program, setting
+                        library, program, setting
                     )
-                    for setting in SETTINGS
+                    for setting in (*SETTINGS, *GROUPS)
+                    if program.variables or setting in SETTINGS
                 }
             )
+
+
+def work_on_steps(steps, send):
+    """Sends the same of each model's step and key; see `oracle_steps.chosen`."""
+    from tests import conftest  # noqa: F401 - Two logical CPU devices and more.
+
+    for name, key in steps:
+        made = digest_and_lines(oracle_steps.library, name, key)
+        send.send({f"{name}, {key}": made})
 
 
 def drawn(seed, number):
@@ -147,17 +185,16 @@ def drawn(seed, number):
     return found[:number]
 
 
-def digest_and_lines(program, setting):
-    """Returns the digest and the instructions of a program as written.
+def digest_and_lines(write, *arguments):
+    """Returns the digest and the instructions of a step as written.
 
     Args:
-        program: `program.Program`.
-        setting: One of `SETTINGS`.
+        write: `library`, or that of `oracle_steps`; the rest is its arguments.
     """
     from tests.partitioner.canonical import Canonical
 
     try:
-        canonical = Canonical(library(program, setting))
+        canonical = Canonical(write(*arguments))
     except Exception as error:
         # Some are refused on one device, too.
         line = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
@@ -166,7 +203,12 @@ def digest_and_lines(program, setting):
 
 
 def library(program, setting):
-    """The `FunctionDef`s of a program's step under a setting."""
+    """The `FunctionDef`s of a program's step.
+
+    Args:
+        program: `program.Program`.
+        setting: One of `SETTINGS` or `GROUPS`.
+    """
     import functools
     from unittest import mock
 
@@ -175,24 +217,39 @@ def library(program, setting):
     import kerasmgpu
     from kerasmgpu.partitioner.planning import planner as planning
     from tests.partitioner.checking import specifications
-    from tests.strategies.sharded import pretended_devices, pretended_worker
+    from tests.strategies.sharded import (
+        RandomAxes,
+        pretended_devices,
+        pretended_worker,
+    )
 
     own = program.setting
-    if setting.startswith("worker"):
+    devices = device_names(own.num_replicas)
+    shard = "weights" if own.shard else None
+    fields = {}
+    if setting in GROUPS:
+        count, *worker, fields = GROUPS[setting]
+        context = pretended_worker(*worker, **fields)
+        devices, shard = device_names(count), "weights"
+    elif setting.startswith("worker"):
         context = pretended_worker(int(setting[-1]), 2)
         devices = [device_name(1), device_name(2)]
     else:
         context = pretended_devices(shares_memory=setting != "gpus")
-        devices = device_names(own.num_replicas)
     tf.random.set_seed(0)
     # Programs are small: shard even products of few elements.
     with context, mock.patch.object(planning, "LEAST_SHARED", 0):
         strategy = kerasmgpu.MirroredStrategy(
             devices,
-            shard="weights" if own.shard else None,
+            shard=shard,
             min_shard_bytes=0,
             micro_batches=own.micro_batches,
         )
+        if "axes" in fields:
+            same = random.Random(program.function_text())
+            strategy.extended.axis_to_shard = RandomAxes(
+                fields["axes"], lambda variable: same
+            )
         with strategy.scope():
             variables = [one.make() for one in program.variables.values()]
         partitioned = strategy.partitioned(
@@ -201,7 +258,8 @@ def library(program, setting):
             name="step",
         )
         in_shares = tuple(
-            own.shares and given.is_batch for given in program.inputs.values()
+            own.shares and given.is_batch and "axes" not in fields
+            for given in program.inputs.values()
         )
         written = partitioned.program(
             tuple(specifications(program.inputs, own)), in_shares

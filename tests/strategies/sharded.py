@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import math
 
 import pytest
 import tensorflow as tf
@@ -11,6 +12,7 @@ import kerasmgpu
 from kerasmgpu.engine.extended import LocalExtended
 from kerasmgpu.partitioner.lowering import collective_operations, collectives
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
+from kerasmgpu.strategies.sharding import Sharding
 from tests.devices import device_names
 
 
@@ -37,6 +39,30 @@ def mirrored(
     )
 
 
+class RandomAxes(Sharding):
+    """Divides variables along random axes, each along one mesh axis at most.
+
+    Slots are divided as their weights.
+
+    Args:
+        sizes: Tuple of the sizes of the mesh axes.
+        random_of: Function of a `NewVariable` that returns a `random.Random`.
+    """
+
+    def __init__(self, sizes, random_of):
+        super().__init__("weights", 0, lambda: math.prod(sizes))
+        self.axes = sizes
+        self._random_of = random_of
+
+    def _axes(self, variable, reference):
+        if reference is not None:
+            return reference
+        left = [None] * len(self.axes) + list(range(len(variable.shape)))
+        self._random_of(variable).shuffle(left)
+        axes = tuple(left[: len(self.axes)])
+        return None if set(axes) == {None} else axes
+
+
 def axes_of(model):
     """The axis on which each variable is sharded, by path; `None` for none."""
     return {
@@ -46,7 +72,7 @@ def axes_of(model):
 
 
 @contextlib.contextmanager
-def pretended_worker(index, num_workers, shares_memory=True):
+def pretended_worker(index, num_workers, shares_memory=True, **fields):
     """In this context strategies are those of one worker of a job.
 
     No other worker is there: steps can be written, and can't run.
@@ -55,6 +81,7 @@ def pretended_worker(index, num_workers, shares_memory=True):
         index: The worker's number.
         num_workers: Workers of the job.
         shares_memory: Whether its devices share memory, as CPUs do.
+        **fields: Other fields of the `Mesh`.
     """
 
     def replicas(self, mesh, all_gather, together):
@@ -64,6 +91,7 @@ def pretended_worker(index, num_workers, shares_memory=True):
                 worker=index,
                 num_workers=num_workers,
                 shares_memory=shares_memory,
+                **fields,
             )
         )
 

@@ -9,27 +9,12 @@ import keras
 import pytest
 
 import kerasmgpu
-from kerasmgpu.strategies.sharding import Sharding
 from tests.devices import device_names
 from tests.partitioner import checking, search
+from tests.strategies.sharded import RandomAxes
 
 NUM_PROGRAMS = 12
 """Per mesh, with variables; most of the time is tracing."""
-
-
-class RandomAxes(Sharding):
-    """Divides variables along random axes, each along one mesh axis at most."""
-
-    def __init__(self, random_axes, count, num_axes):
-        super().__init__("weights", 0, lambda: count)
-        self._random = random_axes
-        self._num_axes = num_axes
-
-    def _axes(self, variable, reference):
-        left = [None] * self._num_axes + list(range(len(variable.shape)))
-        self._random.shuffle(left)
-        axes = tuple(left[: self._num_axes])
-        return None if set(axes) == {None} else axes
 
 
 def strategy_of(shape, random_axes):
@@ -46,7 +31,7 @@ def strategy_of(shape, random_axes):
         )
     )
     strategy.extended.axis_to_shard = RandomAxes(
-        random_axes, count, strategy.replicas.mesh.num_axes
+        strategy.layouts.axes or (count,), lambda variable: random_axes
     )
     return strategy
 
