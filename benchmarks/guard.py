@@ -1,6 +1,5 @@
 """Guards the speed of steps: holds them against figures that were stored.
 
-    python -m benchmarks.guard --replica_counts=4           # what `.ci/run` does
     python -m benchmarks.guard --store --folder=figures     # before a change
     python -m benchmarks.guard --folder=figures             # status 1 if slower
 
@@ -54,7 +53,6 @@ _LEAST_SECONDS = 1.0
 """CPU time of a first step below which it is mostly noise."""
 
 STORED = "guard.json"
-_FOLDER = str(pathlib.Path(__file__).parent / "results")
 _AGAIN = 2
 
 _ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
@@ -69,7 +67,7 @@ def guard(
     steps: int | None = None,
     limit: float | None = None,
     store: bool = False,
-    folder: str = _FOLDER,
+    folder: str = "guard",
 ):
     """Measures figures, and compares them with those that are stored.
 
@@ -83,8 +81,7 @@ def guard(
         limit: Float, by how much of it a figure may be above the stored one.
             Default: `LIMITS`.
         store: Boolean, store the figures instead of comparing them.
-        folder: String, where `guard.json` is; made by `store`. Default: that
-            of the repository.
+        folder: String, where `guard.json` is; made by `store`.
 
     Returns:
         List of dictionaries: `name`, `figure`, `value`, `expected` by what is
