@@ -16,11 +16,13 @@ from absl import logging
 
 from kerasmgpu.flops.operations import flops_of, has_rule
 from kerasmgpu.partitioner.rules.kinds import (
+    PARTIAL,
     REPLICATED,
     LocalSizes,
     is_of_batch,
     is_of_variable,
 )
+from kerasmgpu.partitioner.rules.tables import is_exchanged
 from kerasmgpu.partitioner.runtime.one_device import content_of
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
@@ -145,6 +147,9 @@ def can_run_again(program: Program, node: Node) -> bool:
     for plans in program.plans:
         plan = plans.nodes.get(node)
         if plan is None or not plan.rule or plan.sliced:
+            return False
+        # Rows of a table that replicas send each other, and parts of a sum.
+        if is_exchanged(plan) or PARTIAL in plan.gives:
             return False
         for tensor, want in zip(node.inputs, plan.wants):
             kind = plans.kinds.get(tensor)

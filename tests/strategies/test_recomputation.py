@@ -10,6 +10,7 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.step.recompute import Again, Passes
 from kerasmgpu.strategies import recomputation
 from tests.devices import device_names
+from tests.partitioner import oracle_steps
 
 ROWS, LENGTH, WORDS = 12, 6, 20
 
@@ -166,6 +167,18 @@ def test_the_least_that_fits_is_chosen():
         numbers = range(choice.num_steps)
         (number,) = [n for n in numbers if choice.again(n + 1) == again]
         assert choice.peak(choice.again(number)) > part * whole
+
+
+def test_rows_that_replicas_exchange_are_kept():
+    """Between workers and in micro-batches, no step could be written."""
+    library = oracle_steps.library("Adam", "weights, all, worker 1 of 4")
+    again = [
+        node.name
+        for function in library
+        for node in function.node_def
+        if node.name.endswith("/again")
+    ]
+    assert again and not any("/GatherV2/" in name for name in again)
 
 
 def test_what_does_not_fit_is_said(caplog):
