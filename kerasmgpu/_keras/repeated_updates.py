@@ -1,0 +1,98 @@
+"""Traces the update of a variable once per kind of variable.
+
+Only for optimizers of Keras whose updates were read: they depend on the types and
+shapes of the variable, its slots and its gradient, and on settings that all
+variables share. Muon looks at paths; others are a user's own. Checked on Keras 3.10
+and 3.15.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+from keras import Variable, optimizers
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+
+from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.engine.seams import Original, seam
+from kerasmgpu.schedules import WarmUp
+
+READ = {
+    kind: kind.update_step
+    for kind in (
+        optimizers.Adadelta,
+        optimizers.Adafactor,
+        optimizers.Adagrad,
+        optimizers.Adam,
+        optimizers.AdamW,
+        optimizers.Adamax,
+        optimizers.Ftrl,
+        optimizers.Lamb,
+        optimizers.Lion,
+        optimizers.Nadam,
+        optimizers.RMSprop,
+        optimizers.SGD,
+    )
+}
+
+
+def _is_read(optimizer: Any) -> bool:
+    update_step = getattr(optimizer.update_step, "__func__", None)
+    return update_step is READ.get(type(optimizer), optimizer)
+
+
+def _is_fixed(rate: Any) -> bool:
+    """Whether a learning rate is the same whenever a step asks for it."""
+    if type(rate) is WarmUp:
+        rate = rate.learning_rate
+    return not callable(rate) or type(rate).__module__.startswith("keras.src.")
+
+
+def _slots(optimizer: Any) -> list[tuple[Any, ...]]:
+    """Returns the variables that an optimizer has for each one that it trains."""
+    count = len(optimizer._trainable_variables)
+    lists = [
+        value
+        for name, value in vars(optimizer).items()
+        if isinstance(value, list)
+        and len(value) == count
+        and name not in ("_trainable_variables", "_variables")
+        and all(one is None or isinstance(one, Variable) for one in value)
+    ]
+    return list(zip(*lists)) if lists else [()] * count
+
+
+@seam(TFOptimizer, "_distributed_tf_update_step")
+def _distributed_tf_update_step(
+    original: Original,
+    self: Any,
+    distribution: Any,
+    grads_and_vars: Any,
+    learning_rate: Any,
+) -> None:
+    if not (is_ours(distribution) and _is_read(self)):
+        original(self, distribution, grads_and_vars, learning_rate)
+        return
+    slots = _slots(self)
+
+    def own(variable: Any, gradient: Any, learning_rate: Any) -> Any:
+        if not isinstance(gradient, tf.Tensor):
+            return None
+        index = self._get_variable_index(variable)
+        values = [one if one is None else one.value for one in slots[index]]
+        return [variable, gradient, *values]
+
+    with distribution.extended.repeating(own):
+        original(self, distribution, grads_and_vars, learning_rate)
+
+
+@seam(TFOptimizer, "_apply_weight_decay")
+def _apply_weight_decay(original: Original, self: Any, variables: Any) -> None:
+    strategy = self._distribution_strategy
+    is_read = _is_read(self) and _is_fixed(self._learning_rate)
+    if not (is_ours(strategy) and is_read):
+        original(self, variables)
+        return
+    with strategy.extended.repeating(
+        lambda variable: [variable, self._use_weight_decay(variable)]
+    ):
+        original(self, variables)

@@ -1,0 +1,240 @@
+"""Traces an update once per kind of variable, and copies its operations for others.
+
+Keras calls the update of each variable by itself. A call takes about five times as
+long as copying the operations that it added to the trace. A copy has the same
+operations in the same order, with the same attributes and devices, so the trace is
+the one that calls would have made, up to names of operations. Checked on TensorFlow
+2.18 and 2.21.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context, record
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import resource_variable_ops
+
+from kerasmgpu.partitioner.step import records
+from kerasmgpu.partitioner.step.records import Trait
+
+Own = Sequence[Any]
+"""What an update of a variable depends on: its variables, its tensors, and hashable
+settings."""
+
+
+class Repeated:
+    """Updates of variables in one trace.
+
+    Args:
+        own: Function of a variable and of the other arguments of its update. Returns
+            the update's `Own`, beginning with the variable: two updates differ
+            only in that, whatever they are called with. Returns `None` for an
+            update that must be traced.
+    """
+
+    def __init__(self, own: Callable[..., Own | None]) -> None:
+        self._own = own
+        self._is_refused = False
+        self._recorded: dict[Hashable, _Recorded] = {}
+        self._changed: set[Any] = set()
+
+    def call(
+        self, function: Callable[..., Any], variable: Any, *args: Any
+    ) -> None:
+        """Traces an update, or copies that of another variable of its kind."""
+        graph = tf.compat.v1.get_default_graph()
+        own = None
+        if not self._is_refused and _copies_into(graph):
+            own = self._own(variable, *args)
+        if own is None:
+            # It may change what other updates read.
+            self._recorded.clear()
+            function(variable, *args)
+            return
+        own = [_first_copy(one) for one in own]
+        tensors = [one for one in map(_tensor, own) if one is not None]
+        self._changed.update(one.ref() for one in tensors)
+        kind = (graph, *map(_kind, own))
+        recorded = self._recorded.get(kind)
+        if recorded and recorded.shared.isdisjoint(self._changed):
+            for one in own:
+                if isinstance(one, tf.Variable):
+                    resource_variable_ops.variable_accessed(one)
+            recorded.copy(graph, tensors)
+            return
+        number = len(graph.get_operations())
+        function(variable, *args)
+        recorded = _recorded(graph, number, tensors)
+        if recorded is None:
+            self._is_refused = True
+        else:
+            self._recorded[kind] = recorded
+
+
+def _copies_into(graph: Any) -> bool:
+    """Whether copies of operations can take the place of calls.
+
+    Tapes and callbacks (`tf.debugging.enable_check_numerics`) see calls only, and
+    operations that are copied don't know what they waited for.
+    """
+    return (
+        isinstance(graph, FuncGraph)
+        and not record.could_possibly_record()
+        and not context.context().op_callbacks
+        and not graph._current_control_dependencies()
+    )
+
+
+def _first_copy(one: Any) -> Any:
+    """Returns what a variable with a copy per replica is in a trace."""
+    return (
+        one.values[0]
+        if isinstance(one, tf.distribute.DistributedValues)
+        else one
+    )
+
+
+def _tensor(one: Any) -> tf.Tensor | None:
+    if isinstance(one, tf.Variable):
+        return one.handle
+    return one if isinstance(one, tf.Tensor) else None
+
+
+def _kind(one: Any) -> Hashable:
+    if isinstance(one, tf.Variable):
+        shape = None if one.shape.rank is None else tuple(one.shape.as_list())
+        return type(one), one.dtype, shape, one.device, one.trainable
+    if isinstance(one, tf.Tensor):
+        shape = None if one.shape.rank is None else tuple(one.shape.as_list())
+        return one.dtype, shape
+    return one
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operation:
+    """An operation that is copied.
+
+    Attributes:
+        inputs: Tensors that all copies share, and numbers of others: those of the
+            update first, then the outputs of the operations, in order.
+        controls: Numbers of operations before it.
+        shapes: Static shapes of its outputs.
+    """
+
+    operation: tf.Operation
+    name: str
+    attributes: dict[str, Any]
+    inputs: list[tf.Tensor | int]
+    controls: list[tf.Operation | int]
+    dtypes: list[tf.DType]
+    shapes: list[tf.TensorShape]
+
+
+class _Recorded:
+    """The operations that an update added to a graph."""
+
+    def __init__(self, operations: list[_Operation], shared: set[Any]) -> None:
+        self._operations = operations
+        self.shared = shared
+
+    def copy(self, graph: FuncGraph, tensors: Sequence[tf.Tensor]) -> None:
+        """Adds them once more, for other tensors."""
+        known, made = list(tensors), []
+        for one in self._operations:
+            before = contextlib.nullcontext()
+            if one.controls:
+                before = graph.control_dependencies(
+                    [made[x] if isinstance(x, int) else x for x in one.controls]
+                )
+            with before:
+                operation = graph._create_op_internal(
+                    one.operation.type,
+                    [known[x] if isinstance(x, int) else x for x in one.inputs],
+                    one.dtypes,
+                    name=one.name,
+                    attrs=one.attributes,
+                    op_def=one.operation.op_def,
+                    compute_device=False,
+                )
+            operation._set_device(one.operation.device)
+            for output, shape in zip(operation.outputs, one.shapes):
+                if output.shape != shape:
+                    output.set_shape(shape)
+            made.append(operation)
+            known += operation.outputs
+
+
+def _recorded(
+    graph: FuncGraph, number: int, tensors: Sequence[tf.Tensor]
+) -> _Recorded | None:
+    """Returns operations of a graph, from `number` on; `None` if they can't be copied.
+
+    Args:
+        tensors: Those of the update; each copy has others in their place.
+    """
+    captured = {inner.ref(): outer for outer, inner in graph.captures}
+    places = {tensor.ref(): place for place, tensor in enumerate(tensors)}
+    if len(places) < len(tensors):
+        return None
+    scope = graph.get_name_scope()
+    numbers: dict[tf.Operation, int] = {}
+    operations, shared = [], set()
+    for operation in graph.get_operations()[number:]:
+        if operation.outputs and operation.outputs[0].ref() in captured:
+            continue
+        if not _can_be_copied(operation):
+            return None
+        inputs = []
+        for tensor in operation.inputs:
+            outer = captured.get(tensor.ref(), tensor)
+            inputs.append(places.get(outer.ref(), tensor))
+            if tensor.dtype == tf.resource and not isinstance(inputs[-1], int):
+                shared.add(outer.ref())
+        controls = [numbers.get(one, one) for one in operation.control_inputs]
+        if not any(isinstance(one, int) for one in (*inputs, *controls)):
+            if Trait.UPDATES in _traits(operation):
+                return None  # What all updates change is no part of one.
+            continue
+        for output in operation.outputs:
+            places[output.ref()] = len(places)
+        numbers[operation] = len(numbers)
+        operations.append(
+            _Operation(
+                operation,
+                operation.name.removeprefix(f"{scope}/"),
+                dict(operation.node_def.attr.items()),
+                inputs,
+                controls,
+                [output.dtype for output in operation.outputs],
+                [output.shape for output in operation.outputs],
+            )
+        )
+    return _Recorded(operations, shared)
+
+
+def _traits(operation: tf.Operation) -> frozenset[Trait]:
+    return records.record(operation.type).traits
+
+
+def _can_be_copied(operation: tf.Operation) -> bool:
+    """Whether an operation, as it is, does for other inputs what a call would add.
+
+    Random operations have seeds of their own. Functions capture tensors, and
+    `_class` names other operations.
+    """
+    if operation.op_def.is_stateful:
+        if _traits(operation).isdisjoint({Trait.READS, Trait.UPDATES}):
+            return False
+    return (
+        operation.type != "Placeholder"
+        and all(
+            o.dtype not in (tf.resource, tf.variant) for o in operation.outputs
+        )
+        and not any(
+            name == "_class" or value.HasField("func") or value.list.func
+            for name, value in operation.node_def.attr.items()
+        )
+    )
