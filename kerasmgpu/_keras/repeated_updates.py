@@ -1,4 +1,4 @@
-"""Traces the update of a variable once per kind of variable.
+"""Traces what an optimizer does for a variable once per kind of variable.
 
 Only for optimizers of Keras whose updates were read: they depend on the types and
 shapes of the variable, its slots and its gradient, and on settings that all
@@ -6,14 +6,18 @@ variables share. Muon looks at paths; others are a user's own. Checked on Keras 
 and 3.15.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 from keras import Variable, optimizers
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from kerasmgpu._keras.patches import Patches
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.engine.seams import Original, seam
+from kerasmgpu.partitioner.runtime.repeated import Repeated
 from kerasmgpu.schedules import WarmUp
 
 READ = {
@@ -35,7 +39,13 @@ READ = {
 }
 
 
+_AVERAGES = "_model_variables_moving_average"
+
+
 def _is_read(optimizer: Any) -> bool:
+    """Whether it is one of these, as Keras made it, and of our strategies."""
+    if not is_ours(optimizer._distribution_strategy):
+        return False
     update_step = getattr(optimizer.update_step, "__func__", None)
     return update_step is READ.get(type(optimizer), optimizer)
 
@@ -61,6 +71,10 @@ def _slots(optimizer: Any) -> list[tuple[Any, ...]]:
     return list(zip(*lists)) if lists else [()] * count
 
 
+def _values(variables: Iterable[Any]) -> list[Any]:
+    return [one if one is None else one.value for one in variables]
+
+
 @seam(TFOptimizer, "_distributed_tf_update_step")
 def _distributed_tf_update_step(
     original: Original,
@@ -69,7 +83,7 @@ def _distributed_tf_update_step(
     grads_and_vars: Any,
     learning_rate: Any,
 ) -> None:
-    if not (is_ours(distribution) and _is_read(self)):
+    if not _is_read(self):
         original(self, distribution, grads_and_vars, learning_rate)
         return
     slots = _slots(self)
@@ -78,8 +92,7 @@ def _distributed_tf_update_step(
         if not isinstance(gradient, tf.Tensor):
             return None
         index = self._get_variable_index(variable)
-        values = [one if one is None else one.value for one in slots[index]]
-        return [variable, gradient, *values]
+        return [variable, gradient, *_values(slots[index])]
 
     with distribution.extended.repeating(own):
         original(self, distribution, grads_and_vars, learning_rate)
@@ -87,12 +100,47 @@ def _distributed_tf_update_step(
 
 @seam(TFOptimizer, "_apply_weight_decay")
 def _apply_weight_decay(original: Original, self: Any, variables: Any) -> None:
-    strategy = self._distribution_strategy
-    is_read = _is_read(self) and _is_fixed(self._learning_rate)
-    if not (is_ours(strategy) and is_read):
+    if not (_is_read(self) and _is_fixed(self._learning_rate)):
         original(self, variables)
         return
-    with strategy.extended.repeating(
+    with self._distribution_strategy.extended.repeating(
         lambda variable: [variable, self._use_weight_decay(variable)]
     ):
         original(self, variables)
+
+
+@seam(BaseOptimizer, "_clip_gradients")
+def _clip_gradients(original: Original, self: Any, grads: Any) -> Any:
+    if not (_is_read(self) and self.clipnorm):
+        return original(self, grads)
+    repeated = Repeated(
+        lambda grad: [grad] if isinstance(grad, tf.Tensor) else None
+    )
+    patches = Patches()
+    patches.put(self, "_clip_by_norm", repeated.call)
+    try:
+        return original(self, grads)
+    finally:
+        patches.undo()
+
+
+@seam(BaseOptimizer, "_update_model_variables_moving_average")
+def _update_model_variables_moving_average(
+    original: Original, self: Any, trainable_variables: Any
+) -> None:
+    if not (_is_read(self) and self.use_ema):
+        original(self, trainable_variables)
+        return
+    averages, variables = getattr(self, _AVERAGES), list(trainable_variables)
+    repeated = Repeated(lambda *pair: _values(pair))
+
+    def update(variable: Any, average: Any) -> None:
+        # Bypasses Keras's attribute tracker.
+        object.__setattr__(self, _AVERAGES, [average])
+        original(self, [variable])
+
+    try:
+        for pair in zip(variables, averages):
+            repeated.call(update, *pair)
+    finally:
+        object.__setattr__(self, _AVERAGES, averages)

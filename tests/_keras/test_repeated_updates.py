@@ -89,7 +89,7 @@ def copies(monkeypatch):
 
     def copy(self, graph, tensors):
         found.append(tensors)
-        original(self, graph, tensors)
+        return original(self, graph, tensors)
 
     monkeypatch.setattr(repeated._Recorded, "copy", copy)
     return found
@@ -182,6 +182,32 @@ def test_rates_that_draw_are_drawn_for_each_variable(copies):
 
     tf.random.set_seed(1)
     assert_same(optimizer, copies)
+
+
+class Constant(keras.Model):
+    """Applies gradients that are known before its step is traced."""
+
+    def train_step(self, data):
+        with tf.init_scope():
+            gradients = [
+                tf.fill(variable.shape, tf.cast(number, variable.dtype))
+                for number, variable in enumerate(self.trainable_variables)
+            ]
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": 0.0}
+
+
+def test_gradients_of_known_values_are_clipped_one_by_one(copies):
+    with mirrored(2, shard=None).scope():
+        inputs = keras.Input((3,))
+        x = keras.layers.LayerNormalization(center=False)(inputs)
+        x = keras.layers.LayerNormalization(center=False)(x)
+        model = Constant(inputs, x)
+        model.compile(optimizers.SGD(1.0, clipnorm=1.0))
+    model.train_on_batch(X)
+    first, second = [weight[0] for weight in model.get_weights()]
+    assert (first, second) == pytest.approx((1, 1 - 3**-0.5))
+    assert len(copies) == 1  # The second update.
 
 
 class Counted(optimizers.schedules.LearningRateSchedule):

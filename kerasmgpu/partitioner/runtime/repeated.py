@@ -1,4 +1,4 @@
-"""Traces an update once per kind of variable, and copies its operations for others.
+"""Traces what is done for each variable once per kind of variable.
 
 Keras calls the update of each variable by itself. A call takes about five times as
 long as copying the operations that it added to the trace. A copy has the same
@@ -21,18 +21,16 @@ from kerasmgpu.partitioner.step import records
 from kerasmgpu.partitioner.step.records import Trait
 
 Own = Sequence[Any]
-"""What an update of a variable depends on: its variables, its tensors, and hashable
-settings."""
+"""What a call depends on: its variables, its tensors, and hashable settings."""
 
 
 class Repeated:
-    """Updates of variables in one trace.
+    """Calls of a function in one trace, of which each kind is traced once.
 
     Args:
-        own: Function of a variable and of the other arguments of its update. Returns
-            the update's `Own`, beginning with the variable: two updates differ
-            only in that, whatever they are called with. Returns `None` for an
-            update that must be traced.
+        own: Function of a call's arguments that returns its `Own`: two calls differ
+            only in that, and change nothing but that. Returns `None` for a call that
+            must be traced.
     """
 
     def __init__(self, own: Callable[..., Own | None]) -> None:
@@ -41,19 +39,20 @@ class Repeated:
         self._recorded: dict[Hashable, _Recorded] = {}
         self._changed: set[Any] = set()
 
-    def call(
-        self, function: Callable[..., Any], variable: Any, *args: Any
-    ) -> None:
-        """Traces an update, or copies that of another variable of its kind."""
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls the function, or copies what a call of its kind added to the trace.
+
+        Returns:
+            The tensor that it returns. Other results aren't copied.
+        """
         graph = tf.compat.v1.get_default_graph()
         own = None
         if not self._is_refused and _copies_into(graph):
-            own = self._own(variable, *args)
-        if own is None:
-            # It may change what other updates read.
+            own = self._own(*args)
+        if own is None or any(map(_is_constant, own)):
+            # It may change what other calls read.
             self._recorded.clear()
-            function(variable, *args)
-            return
+            return function(*args)
         own = [_first_copy(one) for one in own]
         tensors = [one for one in map(_tensor, own) if one is not None]
         self._changed.update(one.ref() for one in tensors)
@@ -63,15 +62,15 @@ class Repeated:
             for one in own:
                 if isinstance(one, tf.Variable):
                     resource_variable_ops.variable_accessed(one)
-            recorded.copy(graph, tensors)
-            return
+            return recorded.copy(graph, tensors)
         number = len(graph.get_operations())
-        function(variable, *args)
-        recorded = _recorded(graph, number, tensors)
+        result = function(*args)
+        recorded = _recorded(graph, number, tensors, result)
         if recorded is None:
             self._is_refused = True
         else:
             self._recorded[kind] = recorded
+        return result
 
 
 def _copies_into(graph: Any) -> bool:
@@ -97,6 +96,11 @@ def _first_copy(one: Any) -> Any:
     )
 
 
+def _is_constant(one: Any) -> bool:
+    """Whether it is a tensor with a value, which a trace may have as an attribute."""
+    return isinstance(one, tf.Tensor) and not tf.is_symbolic_tensor(one)
+
+
 def _tensor(one: Any) -> tf.Tensor | None:
     if isinstance(one, tf.Variable):
         return one.handle
@@ -119,7 +123,7 @@ class _Operation:
 
     Attributes:
         inputs: Tensors that all copies share, and numbers of others: those of the
-            update first, then the outputs of the operations, in order.
+            call first, then the outputs of the operations, in order.
         controls: Numbers of operations before it.
         shapes: Static shapes of its outputs.
     """
@@ -134,14 +138,27 @@ class _Operation:
 
 
 class _Recorded:
-    """The operations that an update added to a graph."""
+    """The operations that a call added to a graph, and copies need.
 
-    def __init__(self, operations: list[_Operation], shared: set[Any]) -> None:
+    Attributes:
+        shared: Handles of variables that the call read, other than its own: copies
+            share what was read.
+    """
+
+    def __init__(
+        self,
+        operations: list[_Operation],
+        shared: set[Any],
+        result: tf.Tensor | int | None,
+    ) -> None:
         self._operations = operations
+        self._result = result
         self.shared = shared
 
-    def copy(self, graph: FuncGraph, tensors: Sequence[tf.Tensor]) -> None:
-        """Adds them once more, for other tensors."""
+    def copy(
+        self, graph: FuncGraph, tensors: Sequence[tf.Tensor]
+    ) -> tf.Tensor | None:
+        """Adds the operations once more, for other tensors; returns the result."""
         known, made = list(tensors), []
         for one in self._operations:
             before = contextlib.nullcontext()
@@ -165,15 +182,18 @@ class _Recorded:
                     output.set_shape(shape)
             made.append(operation)
             known += operation.outputs
+        result = self._result
+        return known[result] if isinstance(result, int) else result
 
 
 def _recorded(
-    graph: FuncGraph, number: int, tensors: Sequence[tf.Tensor]
+    graph: FuncGraph, number: int, tensors: Sequence[tf.Tensor], result: Any
 ) -> _Recorded | None:
     """Returns operations of a graph, from `number` on; `None` if they can't be copied.
 
     Args:
-        tensors: Those of the update; each copy has others in their place.
+        tensors: Those of the call; each copy has others in their place.
+        result: What the call returned.
     """
     captured = {inner.ref(): outer for outer, inner in graph.captures}
     places = {tensor.ref(): place for place, tensor in enumerate(tensors)}
@@ -196,7 +216,7 @@ def _recorded(
         controls = [numbers.get(one, one) for one in operation.control_inputs]
         if not any(isinstance(one, int) for one in (*inputs, *controls)):
             if Trait.UPDATES in _traits(operation):
-                return None  # What all updates change is no part of one.
+                return None  # What all calls change is no part of one.
             continue
         for output in operation.outputs:
             places[output.ref()] = len(places)
@@ -212,7 +232,9 @@ def _recorded(
                 [output.shape for output in operation.outputs],
             )
         )
-    return _Recorded(operations, shared)
+    if not isinstance(result, tf.Tensor):
+        return _Recorded(operations, shared, None)
+    return _Recorded(operations, shared, places.get(result.ref(), result))
 
 
 def _traits(operation: tf.Operation) -> frozenset[Trait]:
