@@ -2,8 +2,9 @@
 
 Only for optimizers of Keras whose updates were read: they depend on the types and
 shapes of the variable, its slots and its gradient, and on settings that all
-variables share. Muon looks at paths; others are a user's own. Checked on Keras 3.10
-and 3.15.
+variables share. Muon looks at paths; others are a user's own. Only in steps that are
+traced as on one device: elsewhere an update is a merge call of all replicas. Checked
+on Keras 3.10 and 3.15.
 """
 
 from collections.abc import Iterable
@@ -43,8 +44,9 @@ _AVERAGES = "_model_variables_moving_average"
 
 
 def _is_read(optimizer: Any) -> bool:
-    """Whether it is one of these, as Keras made it, and of our strategies."""
-    if not is_ours(optimizer._distribution_strategy):
+    """Whether it is one of these, as Keras made it, in a step of ours."""
+    strategy = optimizer._distribution_strategy
+    if not (is_ours(strategy) and strategy.extended.is_one_device):
         return False
     update_step = getattr(optimizer.update_step, "__func__", None)
     return update_step is READ.get(type(optimizer), optimizer)

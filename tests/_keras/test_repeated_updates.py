@@ -37,6 +37,10 @@ def rate():
 
 
 OPTIMIZERS = {
+    **{
+        name: lambda settings=settings: optimizers.Adam(0.1, **settings)
+        for name, settings in SETTINGS.items()
+    },
     "adadelta": lambda: optimizers.Adadelta(0.1),
     "adafactor": lambda: optimizers.Adafactor(0.1),
     "adagrad": lambda: optimizers.Adagrad(0.1),
@@ -52,10 +56,6 @@ OPTIMIZERS = {
     "sgd": lambda: optimizers.SGD(0.1),
     "nesterov": lambda: optimizers.SGD(rate(), momentum=0.9, nesterov=True),
     "scaled": lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.1)),
-    **{
-        name: lambda settings=settings: optimizers.Adam(0.1, **settings)
-        for name, settings in SETTINGS.items()
-    },
 }
 
 
@@ -112,6 +112,7 @@ def assert_same(optimizer, copies, **settings):
         pytest.fail(difference(traced.lines(), ours.lines()))
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_written_step_is_the_same(name, copies):
     assert_same(OPTIMIZERS[name], copies)
@@ -119,6 +120,7 @@ def test_the_written_step_is_the_same(name, copies):
     assert len(copies) >= 13
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -208,6 +210,23 @@ def test_gradients_of_known_values_are_clipped_one_by_one(copies):
     first, second = [weight[0] for weight in model.get_weights()]
     assert (first, second) == pytest.approx((1, 1 - 3**-0.5))
     assert len(copies) == 1  # The second update.
+
+
+def test_nothing_is_copied_where_replicas_merge(copies):
+    strategy = mirrored(2, shard=None)
+    with strategy.scope():
+        weights = [keras.Variable(np.ones(3)) for _ in range(2)]
+        optimizer = optimizers.Adam(0.1, clipnorm=1.0, use_ema=True)
+        optimizer.build(weights)
+
+    @tf.function
+    def step():
+        gradients = [tf.ones(3), tf.fill([3], 2.0)]
+        strategy.run(lambda: optimizer.apply(gradients, weights))
+
+    step()
+    assert not copies
+    np.testing.assert_allclose(weights, np.full((2, 3), 0.9), atol=1e-5)
 
 
 class Counted(optimizers.schedules.LearningRateSchedule):

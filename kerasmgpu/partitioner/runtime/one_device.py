@@ -362,7 +362,7 @@ class OneDevice(_Extended):
     ) -> Any:
         """Calls the function of an update, unless a copy takes its place."""
         repeated = getattr(self._mode, "repeated", None)
-        if repeated is None or kwargs or group or not self.is_one_device:
+        if repeated is None or kwargs or group:
             return fn(variable, *args, **kwargs)
         return repeated.call(fn, variable, *args)
 
