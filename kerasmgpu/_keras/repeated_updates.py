@@ -1,10 +1,10 @@
 """Traces what an optimizer does for a variable once per kind of variable.
 
-Only for optimizers of Keras whose updates were read: they depend on the types and
-shapes of the variable, its slots and its gradient, and on settings that all
-variables share. Muon looks at paths; others are a user's own. Only in steps that are
-traced as on one device: elsewhere an update is a merge call of all replicas. Checked
-on Keras 3.10 and 3.15.
+Only for optimizers of Keras whose code was read: their updates depend on the
+types and shapes of the variable, its slots and its gradient, and on settings
+that all variables share. Muon looks at paths, and a user's optimizer may look at
+anything. Only in steps that are traced as on one device: elsewhere an update is
+a merge call of all replicas. Read in Keras 3.10 and 3.15, which is checked.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ READ = {
         optimizers.SGD,
     )
 }
-
+"""Maps each class to its update, which a program may replace."""
 
 _AVERAGES = "_model_variables_moving_average"
 
@@ -60,7 +60,7 @@ def _is_fixed(rate: Any) -> bool:
 
 
 def _slots(optimizer: Any) -> list[tuple[Any, ...]]:
-    """Returns the variables that an optimizer has for each one that it trains."""
+    """Returns the slots of each variable that an optimizer trains."""
     count = len(optimizer._trainable_variables)
     lists = [
         value

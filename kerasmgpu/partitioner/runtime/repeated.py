@@ -1,10 +1,11 @@
 """Traces what is done for each variable once per kind of variable.
 
-Keras calls the update of each variable by itself. A call takes about five times as
-long as copying the operations that it added to the trace. Copied are those that
-depend on the variable, in their order, with their attributes and devices; copies
-share the others, which are common subexpressions. So the step that is written is the
-one of calls, up to names. Checked on TensorFlow 2.18 and 2.21.
+Keras calls the update of each variable by itself. A call takes about five times
+as long as copying the operations that it added to the trace. Copies have those
+that depend on the variable, in their order, with their attributes and devices.
+They share the others, which are common subexpressions. So the step that is
+written is the same as if each call were traced, up to names. Checked on
+TensorFlow 2.21.
 """
 
 import dataclasses
@@ -27,9 +28,9 @@ class Repeated:
     """Calls of a function in one trace, of which each kind is traced once.
 
     Args:
-        own: Function of a call's arguments that returns its `Own`: two calls differ
-            only in that, and change nothing but that. Returns `None` for a call that
-            must be traced.
+        own: Function of a call's arguments that returns its `Own`: two calls
+            differ only in that, and change nothing but that. Returns `None` for
+            a call that must be traced.
     """
 
     def __init__(self, own: Callable[..., Own | None]) -> None:
@@ -39,7 +40,7 @@ class Repeated:
         self._changed: set[Any] = set()
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls the function, or copies what a call of its kind added to the trace.
+        """Calls the function, or copies the operations of a call of its kind.
 
         Returns:
             The tensor that it returns. Other results aren't copied.
@@ -94,7 +95,7 @@ def _first_copy(one: Any) -> Any:
 
 
 def _is_constant(one: Any) -> bool:
-    """Whether it is a tensor with a value, which a trace may have as an attribute."""
+    """Whether it is an eager tensor, which a trace may hold as a constant."""
     return isinstance(one, tf.Tensor) and not tf.is_symbolic_tensor(one)
 
 
@@ -117,8 +118,8 @@ class _Operation:
     """An operation that is copied.
 
     Attributes:
-        inputs: Tensors that all copies share, and numbers of others: those of the
-            call first, then the outputs of the operations, in order.
+        inputs: Tensors that all copies share, and numbers of others: those of
+            the call first, then the outputs of the operations, in order.
         shapes: Static shapes of its outputs.
     """
 
@@ -134,8 +135,8 @@ class _Recorded:
     """The operations that a call added to a graph, and copies need.
 
     Attributes:
-        shared: Handles of variables that the call read, other than its own: copies
-            share what was read.
+        shared: Handles of variables that the call read, other than its own:
+            copies share what was read.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class _Recorded:
     def copy(
         self, graph: FuncGraph, tensors: Sequence[tf.Tensor]
     ) -> tf.Tensor | None:
-        """Adds the operations once more, for other tensors; returns the result."""
+        """Adds the operations for other tensors; returns the call's result."""
         known = list(tensors)
         for one in self._operations:
             operation = graph._create_op_internal(
@@ -175,9 +176,10 @@ class _Recorded:
 def _recorded(
     graph: FuncGraph, number: int, tensors: Sequence[tf.Tensor], result: Any
 ) -> _Recorded | None:
-    """Returns operations of a graph, from `number` on; `None` if they can't be copied.
+    """Returns the operations that a call added; `None` if they can't be copied.
 
     Args:
+        number: Number of the graph's operations before the call.
         tensors: Those of the call; each copy has others in their place.
         result: What the call returned.
     """
@@ -225,10 +227,10 @@ def _traits(operation: tf.Operation) -> frozenset[Trait]:
 
 
 def _can_be_copied(operation: tf.Operation) -> bool:
-    """Whether an operation, as it is, does for other inputs what a call would add.
+    """Whether a call with other inputs would add an operation just like this.
 
-    Random operations have seeds of their own. Functions capture tensors, and
-    `_class` names other operations.
+    Each random operation has its own seed. Functions capture tensors, `_class`
+    names other operations.
     """
     if operation.op_def.is_stateful:
         if _traits(operation).isdisjoint({Trait.READS, Trait.UPDATES}):
