@@ -496,6 +496,20 @@ FAULTS = {
         "is_read = False",
         "tests/_keras",
     ),
+    "shared_reads": Fault(
+        "copies of an update share what another one has changed",
+        "partitioner/runtime/repeated.py",
+        "if recorded and recorded.shared.isdisjoint(self._changed):",
+        "if recorded:",
+        "tests/partitioner/test_repeated.py",
+    ),
+    "copied_decay": Fault(
+        "weights that are excluded decay with those of their shape",
+        "_keras/repeated_updates.py",
+        "lambda variable: [variable, self._use_weight_decay(variable)]",
+        "lambda variable: [variable]",
+        "tests/_keras",
+    ),
     "restored_optimizer": Fault(
         "a checkpoint's optimizer states are not put back",
         "_keras/training_state.py",

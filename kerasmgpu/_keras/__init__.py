@@ -22,6 +22,7 @@ from kerasmgpu._keras import (  # noqa: F401
     outside_steps,
     progress_bar,
     recomputed,
+    repeated_updates,
     replica_draws,
     steps,
     stored_weights,

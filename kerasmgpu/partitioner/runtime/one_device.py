@@ -18,6 +18,7 @@ from tensorflow.python.distribute import distribute_lib, numpy_dataset
 from kerasmgpu.partitioner.runtime import initial_values, sharded_variable
 from kerasmgpu.partitioner.runtime.initial_values import ValueInParts
 from kerasmgpu.partitioner.runtime.making import alone, making
+from kerasmgpu.partitioner.runtime.repeated import Own, Repeated
 from kerasmgpu.partitioner.runtime.sharded_assignments import Copies, agreed
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     AxisToShard,
@@ -112,6 +113,18 @@ class OneDevice(_Extended):
             tf.distribute.ReplicaContext(self._container_strategy(), 0),
         ):
             yield
+
+    def repeating(
+        self, own: Callable[..., Own | None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Context in which updates of one kind are traced once, in a step.
+
+        Their results aren't returned.
+
+        Args:
+            own: See `repeated.Repeated`.
+        """
+        return self._during("repeated", Repeated(own))
 
     def run_on_one_device(
         self,
@@ -331,13 +344,27 @@ class OneDevice(_Extended):
                 args, kwargs = tf.nest.map_structure(
                     lambda one: agreed(one, var), (args, kwargs)
                 )
-                return fn(var, *args, **kwargs)
+                return self._updated_once(fn, var, args, kwargs, group)
         if not self.is_one_device:
             with self._during("copies", Copies((args, kwargs))):
                 return super()._update(var, fn, args, kwargs, group)
         copy = var.values[0]
         with tf.device(copy.device), distribute_lib.UpdateContext(0):
-            return fn(copy, *args, **kwargs)
+            return self._updated_once(fn, copy, args, kwargs, group)
+
+    def _updated_once(
+        self,
+        fn: Callable,
+        variable: Any,
+        args: tuple,
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
+        """Calls the function of an update, unless a copy takes its place."""
+        repeated = getattr(self._mode, "repeated", None)
+        if repeated is None or kwargs or group:
+            return fn(variable, *args, **kwargs)
+        return repeated.call(fn, variable, *args)
 
     def _update_non_slot(
         self,
