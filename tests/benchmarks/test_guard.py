@@ -1,6 +1,5 @@
 """What became slower is found, and measured again before it counts."""
 
-
 import pytest
 
 from benchmarks import guard, machine, runs
