@@ -55,7 +55,7 @@ class _Planned(NamedTuple):
     Attributes:
         objects: Kinds and plans that the plan was made from.
         sums: Whether an input is summed first; see `Planner._note_sums`.
-        is_state: See `Planner._note_state`.
+        is_state: See `Planner._is_state`.
         is_free: See `Planner._is_free`.
         is_given: Whether consumers see outputs in the kinds that the plan gives.
     """
