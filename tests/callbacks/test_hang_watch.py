@@ -12,7 +12,7 @@ from kerasmgpu.callbacks import HangWatch, ThroughputLogger
 from kerasmgpu.errors import InputError
 
 ROWS, BATCH = 16, 4
-LIMIT, PAUSE = 2.0, 6.0  # Seconds: a busy machine may stand still for one.
+LIMIT, PAUSE = 2.0, 10.0  # Seconds: a busy machine may stand still for some.
 
 
 class Pause:
