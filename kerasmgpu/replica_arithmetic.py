@@ -74,8 +74,8 @@ def checked_mesh(mesh: Sequence[int]) -> tuple[int, ...]:
     """
     if isinstance(mesh, str) or not isinstance(mesh, Sequence) or not mesh:
         raise InputError(
-            "mesh is a DeviceMesh, or the sizes of its axes, such as (2, 4): "
-            f"rows by 2, variables by 4. Received: mesh={mesh!r}"
+            "mesh is given by the sizes of its axes, such as (2, 4): rows by 2, "
+            f"variables by 4. Received: mesh={mesh!r}"
         )
     return tuple(checked_integer(one, "each size of mesh", 1) for one in mesh)
 

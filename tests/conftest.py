@@ -194,3 +194,18 @@ def like_gpus():
 
     with running_as_gpus():
         yield kerasmgpu.strategy
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Lists the tensors of each call in whose place operations are copied."""
+    from kerasmgpu.partitioner.runtime import repeated
+
+    found, original = [], repeated._Recorded.copy
+
+    def copy(self, graph, tensors):
+        found.append(tensors)
+        return original(self, graph, tensors)
+
+    monkeypatch.setattr(repeated._Recorded, "copy", copy)
+    return found

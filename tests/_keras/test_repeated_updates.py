@@ -82,19 +82,6 @@ def written(optimizer, **settings):
     return Canonical(prepared_step(model, (X, Y))[0].written().library)
 
 
-@pytest.fixture
-def copies(monkeypatch):
-    """Lists the tensors of each copied update."""
-    found, original = [], repeated._Recorded.copy
-
-    def copy(self, graph, tensors):
-        found.append(tensors)
-        return original(self, graph, tensors)
-
-    monkeypatch.setattr(repeated._Recorded, "copy", copy)
-    return found
-
-
 @contextlib.contextmanager
 def nothing_copied():
     with pytest.MonkeyPatch.context() as patch:

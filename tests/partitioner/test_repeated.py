@@ -4,21 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.runtime import repeated
 from kerasmgpu.partitioner.runtime.repeated import Repeated
-
-
-@pytest.fixture
-def copies(monkeypatch):
-    """Counts copies: `len(copies)`."""
-    found, original = [], repeated._Recorded.copy
-
-    def copy(self, graph, tensors):
-        found.append(tensors)
-        return original(self, graph, tensors)
-
-    monkeypatch.setattr(repeated._Recorded, "copy", copy)
-    return found
 
 
 def values(call, numbers=(1.0, 2.0, 3.0)):

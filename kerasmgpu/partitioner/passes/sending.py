@@ -11,7 +11,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Instruction,
     Value,
 )
-from kerasmgpu.partitioner.ir.lowered import Lowered, Region, bodies_of
+from kerasmgpu.partitioner.ir.lowered import Lowered, bodies_of
 from kerasmgpu.partitioner.passes import instruction_of
 from kerasmgpu.partitioner.passes.group_sums import levels
 from kerasmgpu.partitioner.passes.lower_reshards import Lowering
@@ -42,7 +42,7 @@ def lower_what_is_sent(program: Lowered) -> None:
     """
     made = {one.tensor: one.placement for one in program.given}
     planned = [of_axis.nodes for of_axis in program.plans]
-    needed: list[tuple[Node, list[Value]]] = []
+    needed: list[tuple[Node, list[Value], bool]] = []
     found = levels(program.graph, program.plans)
     for node in sorted(program.graph.nodes, key=found.__getitem__):
         if node.type in ("Input", "Const") or is_known(node):
@@ -56,22 +56,23 @@ def lower_what_is_sent(program: Lowered) -> None:
             if made.get(tensor, placement) != placement
         ]
         made.update(zip(node.outputs, zip(*[plan.gives for plan in plans])))
-        if wanted or node.bodies or any(map(tables.is_exchanged, plans)):
-            needed.append((node, wanted))
+        sends = bool(node.bodies) or any(map(tables.is_exchanged, plans))
+        if wanted or sends:
+            needed.append((node, wanted, sends))
     outputs = [
         one
         for one in program.outputs
         if made.get(one.tensor, one.placement) != one.placement
     ]
     lowering = _Sending(program)
-    lowering.needed.update(one for _, wanted in needed for one in wanted)
+    lowering.needed.update(one for _, wanted, _ in needed for one in wanted)
     lowering.needed.update(outputs)
-    for node, wanted in needed:
+    for node, wanted, sends in needed:
         for one in wanted:
             lowering.want(one)
-        instruction = instruction_of(node, program)
-        if not isinstance(instruction, (Communication, Region)):
-            instruction = Instruction(tuple(wanted), ())
+        instruction = Instruction(tuple(wanted), ())
+        if sends:
+            instruction = instruction_of(node, program)
         lowering.add(instruction)
         for body in bodies_of(instruction):
             lower_what_is_sent(body)
