@@ -8,7 +8,12 @@ import gc
 import os
 import signal
 
-from tests.devices import MEGABYTES, NUM_GPUS, running_as_gpus
+from tests.devices import (
+    MEGABYTES,
+    NUM_GPUS,
+    running_as_gpus,
+    why_not_on_gpus,
+)
 
 if not NUM_GPUS:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -60,6 +65,10 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)  # Before pytest's own `-m`.
 def pytest_collection_modifyitems(config, items):
     _keep_first_cases(items)
+    for item in items if NUM_GPUS else ():
+        reason = why_not_on_gpus(item.nodeid)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
     if config.getoption("--all"):
         return
     left_out = {

@@ -15,6 +15,61 @@ NUM_GPUS = int(os.environ.get("KERASMGPU_TEST_GPUS", "0"))
 MEGABYTES = int(os.environ.get("KERASMGPU_TEST_GPU_MEGABYTES", "512"))
 """Memory of a logical GPU."""
 
+_IDS = "GPUs' look-ups don't report ids that are out of range"
+_BITS = "sums on GPUs are in another order each time: the last bits differ"
+_SHARES = "about batches that come whole, as on CPUs: GPUs get shares"
+_MEMORY = "about replicas that share memory, as CPUs do"
+_NAMES = "names CPUs"
+_KEYS = "collectives between GPUs have keys, new ones in each program"
+
+NOT_ON_GPUS = {
+    "callbacks/test_audit.py::test_a_broken_device_is_named": _NAMES,
+    "callbacks/test_audit.py::test_a_device_with_other_bits": _NAMES,
+    "callbacks/test_audit.py::test_a_fault_of_a_sum_is_named": _MEMORY,
+    "callbacks/test_audit.py::test_a_kernel_that_is_not_determin": _NAMES,
+    "callbacks/test_audit.py::test_a_run_has_the_same_bits": _BITS,
+    "engine/test_devices.py": _NAMES,
+    "engine/test_feeds.py::test_whole_batches_are_not_in_shares": _SHARES,
+    "finders/test_learning_rate.py::test_a_schedule_has_no_effect": _BITS,
+    "finders/test_learning_rate.py::test_the_model_and_generators": _BITS,
+    "_keras/test_norms.py::test_norms_are_exact": _BITS,
+    "_keras/test_repeated_updates.py": _KEYS,
+    "parity/test_meshes.py::test_a_case_on_a_mesh_ends_like_one_device"
+    "[masked loss per token]": "cuDNN refuses its masks, on one device, too",
+    "parity/test_parity.py::test_double_precision_agrees_to_its_last_digits"
+    "[masked loss per token]": "cuDNN refuses its masks, on one device, too",
+    "parity/test_parity.py::test_replicas_follow_one_device"
+    "[masked loss per token": "cuDNN refuses its masks, on one device, too",
+    "partitioner/passes/test_cluster_for_xla.py": _NAMES,
+    "partitioner/passes/test_outline.py": _MEMORY,
+    "partitioner/rules/test_tables.py::test_ids_out_of_range_raise": _IDS,
+    "partitioner/rules/test_tables.py::test_updates_out_of_range": _IDS,
+    "partitioner/test_compilation.py::test_replicas_have_the_same"
+    "_clusters[True]": _MEMORY,
+    "partitioner/test_one_device_step.py::test_it_leaves": _SHARES,
+    "partitioner/test_one_device_step.py::test_watched_steps": _SHARES,
+    "partitioner/test_oracle.py": _KEYS,
+    "strategies/test_error_places.py": _IDS,
+    "strategies/test_failing_steps.py::test_three_replicas": _BITS,
+    "strategies/test_functions.py::test_devices_and_functions": _NAMES,
+    "strategies/test_recomputation.py::test_weights_are_those": _BITS,
+    "strategies/test_strategies.py::test_nccl_is_refused": _NAMES,
+}
+"""Beginnings of tests that say nothing on GPUs, in `tests/`, and why."""
+
+
+def why_not_on_gpus(test):
+    """Why a test is left out on GPUs; `None` if it runs there.
+
+    Args:
+        test: String, its name for pytest.
+    """
+    name = test.removeprefix("tests/")
+    found = (
+        why for start, why in NOT_ON_GPUS.items() if name.startswith(start)
+    )
+    return next(found, None)
+
 
 def device_name(index):
     """The name of the device of replica `index`, such as `"CPU:1"`."""

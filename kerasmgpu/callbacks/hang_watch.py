@@ -93,11 +93,12 @@ class HangWatch(keras.callbacks.Callback):
         if self.path is not None:
             atomic_files.require_place(self.path, "path")
         self._pulse = Pulse(self.model, self._mark)
-        thread = _HangThread(
+        watcher = _HangThread(
             self.model, self._pulse, self.hang_seconds, self.path
         )
         step_hooks.add(self.model, self._pulse, innermost=True)
-        thread.start()
+        watcher.start()
+        self._pulse.watcher = watcher
 
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None

@@ -13,6 +13,9 @@ from kerasmgpu._keras import step_hooks
 from kerasmgpu.callbacks.timed_iterator import Probe
 from kerasmgpu.partitioner.runtime.function import Shares
 
+_SECONDS_TO_END = 15.0
+"""How long `fit` waits for a last warning: drivers and workers have fewer."""
+
 
 class InputMark(Probe):
     """Marks requests for a batch that are pending."""
@@ -67,6 +70,8 @@ class Pulse(step_hooks.StepHook):
         seconds: Seconds per step of the last 100 executions that didn't trace.
         is_first: Boolean, whether no execution has ended yet.
         end: Event, set when `fit` returns or raises.
+        watcher: Thread that ends after `end` is set, or `None`: `fit` waits for
+            what it is writing, at most `_SECONDS_TO_END`.
     """
 
     def __init__(self, model: keras.Model, mark: InputMark) -> None:
@@ -76,6 +81,7 @@ class Pulse(step_hooks.StepHook):
         self.since = time.monotonic()
         self.is_first = True
         self.end = threading.Event()
+        self.watcher: threading.Thread | None = None
         self.seconds: collections.deque[float] = collections.deque(maxlen=100)
 
     def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
@@ -95,3 +101,5 @@ class Pulse(step_hooks.StepHook):
 
     def on_removed(self) -> None:
         self.end.set()
+        if self.watcher is not None:
+            self.watcher.join(_SECONDS_TO_END)

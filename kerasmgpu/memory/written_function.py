@@ -63,6 +63,7 @@ class WrittenFunction:
 
     Attributes:
         returned: List of `Reference`s, the function's results.
+        effects: List of numbers of nodes that run though no result needs them.
         categories: Dictionary from `Reference`s to categories of bytes, for
             those that are known; the caller fills it.
         kept: See `kernels.kept`; the caller sets it.
@@ -124,6 +125,22 @@ class WrittenFunction:
         ]
         for source, number in self.returned:
             self.nodes[source].uses[number] += 1
+        self.effects = [
+            self._numbers[name] for name in definition.control_ret.values()
+        ]
+
+    @property
+    def needed(self) -> set[int]:
+        """Numbers of the nodes that remain where TensorFlow inlines the function."""
+        waiting = [*self.effects, *(number for number, _ in self.returned)]
+        found: set[int] = set()
+        while waiting:
+            number = waiting.pop()
+            if number not in found:
+                found.add(number)
+                node = self.nodes[number]
+                waiting += [*node.controls, *(n for n, _ in node.inputs)]
+        return found
 
     def reference(self, text: str) -> Reference:
         """Returns the `Reference` for a tensor's name in the definition."""

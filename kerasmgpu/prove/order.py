@@ -11,7 +11,9 @@ ends when all of its members have begun it. So a step ends if
    one on one device, and behind it on another;
 4. loops and branches with collectives are entered by all members together: their
    conditions are values that all replicas have, loops run one round at a time,
-   and what comes before and behind waits for the whole of them.
+   and what comes before and behind waits for the whole of them;
+5. none is left out: a result or a control output of its function needs it.
+   TensorFlow drops all else where it inlines a function.
 
 A loop or branch is one link of the chain of its function; its bodies have chains
 of their own. Whoever waits for one of its outputs alone may run before the others
@@ -127,6 +129,13 @@ class _Chains:
         function, links = self._called.function, self._links()
         chains: dict[str, dict[int, Link]] = {}
         lengths: dict[int, dict[str, int]] = {}
+        needed = function.needed if links else set()
+        self._found.faults += [
+            f"TensorFlow may leave out {link.node!r}, which no result needs, and "
+            "its other members wait"
+            for number, (link, _) in links.items()
+            if number not in needed
+        ]
         for number in in_order(function.nodes):
             node = function.nodes[number]
             own = self._lengths(node, links, lengths)

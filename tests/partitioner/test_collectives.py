@@ -153,3 +153,29 @@ def test_gpus_send_no_int32(like_gpus):
         if node.op == "CollectiveReduceV2"
     }
     assert types == {(tf.int64 if like_gpus else tf.int32).as_datatype_enum}
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_no_member_is_left_out_where_one_replica_needs_the_sum(jit_compile):
+    """Neither where XLA compiles what is made of it, nor where TensorFlow inlines.
+
+    It drops what no result and no control output of the function needs.
+    """
+
+    def step(x):
+        values, rows = tf.unique(tf.cast(x[:, 0], tf.int32))
+        sums = tf.math.unsorted_segment_sum(x, rows, tf.size(values))
+        return tf.reduce_sum(x, 0), tf.reduce_sum(sums * sums)
+
+    mesh = Mesh.on(DEVICES, HOST, shares_memory=False)
+    program = Partitioned(
+        step, CollectiveReplicas(mesh), jit_compile=jit_compile
+    ).program((tf.TensorSpec((None, 3)),))
+    function = program.written().library[-1]
+    nodes = {node.name: node for node in function.node_def}
+    ends = [*function.ret.values(), *function.control_ret.values()]
+    kept = {one.split(":")[0] for one in ends}
+    kept |= set().union(*(needed(nodes, name) for name in kept))
+    sums = collectives(nodes)
+    assert len(sums) == 2 * len(DEVICES)
+    assert kept.issuperset(sums)

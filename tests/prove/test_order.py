@@ -77,6 +77,10 @@ def twice_on_a_device(library):
     node.device = node.device.replace("GPU:1", "GPU:0")
 
 
+def serving_no_result(library):
+    library[-1].control_ret.clear()
+
+
 def region(library):
     """The last loop or branch of the step's own function."""
     return [
@@ -113,6 +117,11 @@ PLANTED = [
     (steps.normalised, of_another_group, "waits for 4 members and has 1"),
     (steps.normalised, merging_otherwise, "differ in what they do ("),
     (steps.normalised, twice_on_a_device, "begins twice on a device"),
+    (
+        steps.normalised,
+        serving_no_result,
+        "TensorFlow may leave out 'replica_1",
+    ),
     (steps.loop, rounds_at_the_same_time, "may run at the same time"),
     (steps.loop, loop_not_waiting, "may begin in either order"),
     (steps.loop, not_waiting_for_the_loop, "may begin in either order"),

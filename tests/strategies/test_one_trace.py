@@ -49,6 +49,15 @@ def frozen_between_calls(scope):
 
 @pytest.mark.parametrize("program", [logs_shown_later, frozen_between_calls])
 def test_as_on_one_device(program, replicas):
+    check(program, replicas)
+
+
+def test_batches_in_shares_and_whole_ones_have_one_trace(like_gpus):
+    """GPUs get the rows of `fit` in shares, and those of one step whole."""
+    check(frozen_between_calls, like_gpus)
+
+
+def check(program, replicas):
     results = []
     for scope in (contextlib.nullcontext(), replicas(3).scope()):
         keras.utils.set_random_seed(5)

@@ -206,11 +206,21 @@ class Writer:
     def keep_all_or_none(self, references: Sequence[Reference]) -> None:
         """Makes dead-node elimination keep all nodes of a collective, or none.
 
-        They wait for each other: if one is needed, all are. Each has an output
-        in `references`.
+        They wait for each other: if one is needed, all are. The first of
+        `references` is what was made of the first one's output, and so on.
         """
-        names = [reference.node for reference in references]
+        names = [self._collective(one.node) for one in references]
         self._members.update(dict.fromkeys(names, names))
+
+    def _collective(self, name: str) -> str:
+        """Returns the name of the collective whose output became a node's value.
+
+        What becomes of it (a cast, a slice, a shape) can end up in a cluster of
+        XLA, under another name.
+        """
+        while not self._nodes[name].op.startswith("Collective"):
+            name = node_name(self._nodes[name].input[0])
+        return name
 
     def constant(
         self,
@@ -252,8 +262,13 @@ class Writer:
             definition.signature.output_arg.append(argument(output, dtype))
             definition.ret[output] = reference
         needed = self.needed_nodes(outputs)
-        effects = dict.fromkeys(self.effects)
-        for effect in self._by_device([n for n in effects if n in needed]):
+        effects = [n for n in dict.fromkeys(self.effects) if n in needed]
+        # A replica's part of a collective whose result only others use: where
+        # TensorFlow inlines the function, it would drop the part, and they wait.
+        used = {node_name(r) for node in needed.values() for r in node.input}
+        used.update(effects, map(node_name, outputs))
+        effects += [name for name in needed if name not in used]
+        for effect in self._by_device(effects):
             definition.signature.control_output.append(effect)
             definition.control_ret[effect] = effect
             needed[effect] = self._nodes[effect]

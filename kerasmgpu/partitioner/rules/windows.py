@@ -175,10 +175,14 @@ operation(
 )
 
 operation(
-    "Conv3DBackpropFilterV2",
+    "Conv3DBackpropFilterV2", axes=_FILTER_GRADIENT, traits={Trait.FRAGILE}
+)
+
+# For no rows it returns what was in memory before, on GPUs too.
+operation(
     "DepthwiseConv2dNativeBackpropFilter",
     axes=_FILTER_GRADIENT,
-    traits={Trait.FRAGILE},
+    traits={Trait.FRAGILE, Trait.NEEDS_ROWS},
 )
 
 # `(images, filter, gradient)`

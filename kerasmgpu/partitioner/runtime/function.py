@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
     from kerasmgpu.partitioner.lowering.replicas import Replicas
 
+_Programs = dict[tuple[int, tuple[bool, ...] | None], Program]
+"""Of one trace, by micro-batches and by which leaves come in shares."""
+
 
 class Partitioned:
     """A function that is traced on one device and partitioned over replicas.
@@ -72,7 +75,7 @@ class Partitioned:
         self._name = name or str(getattr(function, "__name__", "function"))
         self._jit_compile = jit_compile
         self._compute_time = compute_time
-        self._programs: dict[tuple, list[tuple[list, Program]]] = {}
+        self._programs: dict[tuple, list[tuple[list, _Programs]]] = {}
         self._replaced = replaced.count()
 
     def __call__(self, *arguments: Any) -> Any:
@@ -153,18 +156,27 @@ class Partitioned:
         if not tf.executing_eagerly():
             graph = weakref.ref(tf.compat.v1.get_default_graph())
         kinds = map(_kind_of_leaf, flat)
-        key = (self.micro_batches, repr(structure), in_shares, graph, *kinds)
+        key = (repr(structure), graph, *kinds)
+        way = self.micro_batches, in_shares
         known = self._programs.setdefault(key, [])
-        for given, program in known:
+        for given, programs in known:
             if all(map(_is_compatible, given, flat)):
-                return program
+                if way not in programs:
+                    # One device has one trace, however its batches are divided.
+                    trace = next(iter(programs.values())).trace.anew()
+                    programs[way] = self._planned(
+                        trace, specification, in_shares, first_batch
+                    )
+                return programs[way]
         if known:
             flat = [
                 _generalized(one, two) for one, two in zip(known[-1][0], flat)
             ]
         specification = tf.nest.pack_sequence_as(specification, flat)
-        program = self._traced(specification, in_shares, first_batch)
-        known.append((flat, program))
+        with without_garbage_collection():
+            trace = self._trace(specification)
+        program = self._planned(trace, specification, in_shares, first_batch)
+        known.append((flat, {way: program}))
         return program
 
     def _forget_stale(self) -> None:
@@ -173,17 +185,25 @@ class Partitioned:
             return
         self._replaced = replaced.count()
         for known in self._programs.values():
-            known[:] = [one for one in known if not one[1].trace.is_stale]
+            for _, programs in known:
+                for way, program in list(programs.items()):
+                    if program.trace.is_stale:
+                        del programs[way]
+            known[:] = [one for one in known if one[1]]
 
     @property
     def programs(self) -> list[Program]:
         """List of all cached programs."""
         return [
-            program for known in self._programs.values() for _, program in known
+            program
+            for known in self._programs.values()
+            for _, programs in known
+            for program in programs.values()
         ]
 
-    def _traced(
+    def _planned(
         self,
+        trace: Trace,
         specification: Any,
         in_shares: tuple[bool, ...] | None,
         first_batch: Sequence[Sequence[int | None]] | None,
@@ -209,8 +229,7 @@ class Partitioned:
             )
 
         with without_garbage_collection():
-            made = planned(self._trace(specification))
-            return recomputing(made, self._recompute, planned)
+            return recomputing(planned(trace), self._recompute, planned)
 
     def trace_alone(self, specification: Any) -> None:
         """Traces the function for some types, and keeps nothing of it.

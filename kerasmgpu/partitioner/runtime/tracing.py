@@ -142,6 +142,12 @@ class Trace:
         """The trace as one device runs it, without nodes that run again."""
         return self._original or self
 
+    def anew(self) -> "Trace":
+        """Returns a copy of the original trace, as it was before it was planned."""
+        other = copy.copy(self.original)
+        other._simplify(other._is_sharded)
+        return other
+
     def running_again(self, again: Again) -> "Trace":
         """Returns a copy that computes nodes of this trace again."""
         other = copy.copy(self)

@@ -75,10 +75,11 @@ def given(shape, seed=0):
 
 
 @functools.cache
-def replicas(number):
-    """So many logical CPU devices."""
+def replicas(number, type=None):
+    """So many devices, which needn't exist to be planned for."""
     names = [
-        f"/job:localhost/replica:0/task:0/device:{device_name(n)}"
+        "/job:localhost/replica:0/task:0/device:"
+        + (f"{type}:{n}" if type else device_name(n))
         for n in range(number)
     ]
     host = "/job:localhost/replica:0/task:0/device:CPU:0"
