@@ -28,6 +28,7 @@ NOT_ON_GPUS = {
     "callbacks/test_audit.py::test_a_fault_of_a_sum_is_named": _MEMORY,
     "callbacks/test_audit.py::test_a_kernel_that_is_not_determin": _NAMES,
     "callbacks/test_audit.py::test_a_run_has_the_same_bits": _BITS,
+    "callbacks/test_cost.py::test_a_checked_step_computes_no_logs": _MEMORY,
     "engine/test_devices.py": _NAMES,
     "engine/test_feeds.py::test_whole_batches_are_not_in_shares": _SHARES,
     "finders/test_learning_rate.py::test_a_schedule_has_no_effect": _BITS,

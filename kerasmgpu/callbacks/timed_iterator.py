@@ -216,13 +216,23 @@ class TimedIterator(tf.data.Iterator):
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
         batch, asked = self._probe.request(self.iterator.get_next_as_optional)
+        is_waited_for = False
 
         def note() -> bool:
-            self._probe.note(batch.get_value(), asked)
+            nonlocal is_waited_for
+            noted = self._probe.note(batch.get_value(), asked)
+            is_waited_for = noted is not None
             return True
 
-        tf.cond(batch.has_value(), note, lambda: False)
-        return batch
+        done = tf.cond(batch.has_value(), note, lambda: False)
+        if not is_waited_for:
+            return batch
+
+        def after(tensor: tf.Tensor) -> tf.Tensor:
+            with tf.device(tensor.device), tf.control_dependencies([done]):
+                return tf.identity(tensor)
+
+        return tf.nest.map_structure(after, batch, expand_composites=True)
 
     @property
     def _type_spec(self) -> tf.TypeSpec:

@@ -1,5 +1,7 @@
 """NotFinite names the step, the replica and the place of the first NaN."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import kerasmgpu
-from kerasmgpu.callbacks import NotFinite, ThroughputLogger
+from kerasmgpu.callbacks import NotFinite, ThroughputLogger, kept_batches
 from kerasmgpu.errors import InputError
 from tests.devices import device_names
 from tests.partitioner.test_collectives import needed
@@ -96,6 +98,29 @@ def test_weights_stay_those_from_before_the_step(replicas):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_a_batch_is_kept_before_its_step_fails(
+    like_gpus, monkeypatch, steps_per_execution
+):
+    """Each replica has its share by itself, and one fails at once."""
+    stage = kept_batches._stage
+
+    def late(area, values):
+        if tf.executing_eagerly():
+            return stage(area, values)
+        pause = tf.numpy_function(lambda: time.sleep(0.1), [], [])
+        with tf.control_dependencies([pause]):
+            return stage(area, values)
+
+    monkeypatch.setattr(kept_batches, "_stage", late)
+    x = data()
+    x[3 * BATCH + 6, 0] = -1
+    model = model_of(
+        like_gpus(2), Logarithm(), steps_per_execution=steps_per_execution
+    )
+    assert "row 6 of the batch, on replica 1)" in message(model, x)
+
+
 class FixedRate(keras.optimizers.Optimizer):
     """Uses neither the learning rate nor the gradient of the step before."""
 
@@ -145,6 +170,11 @@ def test_updates_wait_for_the_checks_of_all_replicas(
     assert len(updates) == count, sorted(nodes)
     for name in updates:
         waits_for = needed(nodes, name)
+        for one in [n for n in waits_for if "all_reduce" in n]:
+            # It ends when all replicas have begun theirs.
+            for other in nodes:
+                if nodes[other].input[1:4] == nodes[one].input[1:4]:
+                    waits_for |= needed(nodes, other)
         assert "replica_0/CheckNumerics" in waits_for
         assert "replica_1/CheckNumerics" in waits_for
 

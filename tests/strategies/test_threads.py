@@ -115,7 +115,7 @@ class Meetings:
 
 
 PLACES = [
-    (function.Partitioned, "_traced"),
+    (function.Partitioned, "_trace"),
     (program.Program, "_plan"),
     (program.Program, "emitted"),
     (program.Program, "added"),
@@ -144,7 +144,7 @@ def test_two_fits_and_two_predicts(monkeypatch, shard, units):
     models = [model_of(chosen, u, n) for n, u in enumerate((*units, 9))]
     meetings = Meetings(monkeypatch)
     for owner, name in PLACES:
-        meetings.plant(owner, name, 0.05 if name == "_traced" else 0.002)
+        meetings.plant(owner, name, 0.05 if name == "_trace" else 0.002)
     first, second, *predicted = in_threads(
         functools.partial(fit, models[0]),
         functools.partial(fit, models[1]),
@@ -152,7 +152,7 @@ def test_two_fits_and_two_predicts(monkeypatch, shard, units):
         functools.partial(predict, models[2]),
     )
     assert meetings.met == []
-    assert {"_traced", "_plan", "emitted", "added", "fed"} <= meetings.visits
+    assert {"_trace", "_plan", "emitted", "added", "fed"} <= meetings.visits
     for got, expected in zip(
         (first, second, *predicted), (*wanted[:2], wanted[2], wanted[2])
     ):
