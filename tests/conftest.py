@@ -9,6 +9,7 @@ import os
 import signal
 
 from tests.devices import (
+    AS_GPUS,
     MEGABYTES,
     NUM_GPUS,
     running_as_gpus,
@@ -65,7 +66,7 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)  # Before pytest's own `-m`.
 def pytest_collection_modifyitems(config, items):
     _keep_first_cases(items)
-    for item in items if NUM_GPUS else ():
+    for item in items if NUM_GPUS or AS_GPUS else ():
         reason = why_not_on_gpus(item.nodeid)
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
@@ -194,6 +195,13 @@ def on_one_device(shared_folder):
     folder = shared_folder / "one-device"
     folder.mkdir(exist_ok=True)
     return lambda case: one_device.outcome(case, folder)
+
+
+@pytest.fixture(scope="session", autouse=AS_GPUS)
+def all_as_gpus():
+    """All replicas run the program that GPUs would get."""
+    with running_as_gpus():
+        yield
 
 
 @pytest.fixture

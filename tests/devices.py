@@ -3,7 +3,11 @@
     KERASMGPU_TEST_GPUS=8 python -m pytest tests/strategies tests/parity
 
 divides the first GPU into eight logical ones. Tests that are about CPUs, or that
-start processes of their own, stay on CPUs.
+start processes of their own, stay on CPUs. Without a GPU,
+
+    KERASMGPU_TEST_AS_GPUS=1 python -m pytest tests/strategies tests/parity
+
+runs the program that GPUs would get on logical CPUs.
 """
 
 import contextlib
@@ -14,6 +18,9 @@ NUM_GPUS = int(os.environ.get("KERASMGPU_TEST_GPUS", "0"))
 
 MEGABYTES = int(os.environ.get("KERASMGPU_TEST_GPU_MEGABYTES", "512"))
 """Memory of a logical GPU."""
+
+AS_GPUS = not NUM_GPUS and "KERASMGPU_TEST_AS_GPUS" in os.environ
+"""Whether logical CPUs run the program that GPUs would get."""
 
 _IDS = "GPUs' look-ups don't report ids that are out of range"
 _BITS = "sums on GPUs are in another order each time: the last bits differ"

@@ -106,7 +106,7 @@ def test_a_state_of_another_version_is_not_read(tmp_path, monkeypatch, caplog):
     with monkeypatch.context() as patch:
         patch.setattr(grain_states, "_version", lambda: "0.0.1")
         train(directory=tmp_path, break_at=(0, 3), every_steps=1)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         model, history = train(directory=tmp_path)
     runs.require_same(model, history, whole, expected)
     assert "read 3 batches again" in caplog.text
