@@ -28,7 +28,7 @@ operation("AdjustContrastv2", axes=adjust_contrast)
 operation(
     *"""
 AdjustHue AdjustSaturation DepthToSpace Dilation2D
-ExtractImagePatches ExtractVolumePatches HSVToRGB LRN RGBToHSV SpaceToDepth
+ExtractImagePatches ExtractVolumePatches HSVToRGB RGBToHSV SpaceToDepth
 """.split(),
     axes=_IMAGES,
 )
@@ -68,6 +68,9 @@ operation(
     axes=_IMAGES,
     traits={Trait.FRAGILE},
 )
+
+# cuDNN's ends the process for no rows.
+operation("LRN", axes=_IMAGES, traits={Trait.NEEDS_ROWS})
 
 operation(
     "Conv2D",
@@ -122,8 +125,9 @@ def rows_of_gradients(node: Node) -> Axes | None:
     return axes(", ".join(terms) + " -> b*")(node)
 
 
+operation("LRNGrad", axes=rows_of_gradients, traits={Trait.NEEDS_ROWS})
+
 operation(
-    "LRNGrad",
     "MaxPoolGradGrad",
     "ResizeBicubicGrad",
     "ResizeBilinearGrad",
@@ -174,13 +178,11 @@ operation(
     traits={Trait.FRAGILE, Trait.PRODUCT},
 )
 
-operation(
-    "Conv3DBackpropFilterV2", axes=_FILTER_GRADIENT, traits={Trait.FRAGILE}
-)
-
-# For no rows it returns what was in memory before, on GPUs too.
+# For no rows on GPUs, one returns what was in memory before; the other calls
+# cuDNN, which takes none.
 operation(
     "DepthwiseConv2dNativeBackpropFilter",
+    "Conv3DBackpropFilterV2",
     axes=_FILTER_GRADIENT,
     traits={Trait.FRAGILE, Trait.NEEDS_ROWS},
 )

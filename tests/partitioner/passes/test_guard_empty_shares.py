@@ -23,7 +23,10 @@ def test_a_convolution(dumped, rows, jit_compile, is_guarded):
 
 
 def test_what_gpus_need_rows_for(dumped):
-    """For no rows, the depthwise one returns what was in memory before."""
+    """For no rows, depthwise gradients are what was in memory before.
+
+    And cuDNN's normalisation of local responses ends the process.
+    """
 
     def gradients(x):
         kernels = tf.ones([2, 2, 1, 1]), tf.ones([2, 2, 1, 3])
@@ -31,6 +34,7 @@ def test_what_gpus_need_rows_for(dumped):
             tape.watch(kernels)
             thin = tf.nn.depthwise_conv2d(x, kernels[0], [1, 1, 1, 1], "SAME")
             made = tf.nn.conv2d(thin, kernels[1], 1, "SAME")
+            made = tf.nn.local_response_normalization(made)
         return tape.gradient(made, kernels)
 
     on_gpus = planned.replicas(2, "GPU")
@@ -40,10 +44,14 @@ def test_what_gpus_need_rows_for(dumped):
         for type in (
             "DepthwiseConv2dNativeBackpropFilter",
             "Conv2DBackpropFilter",
+            "LRN",
+            "LRNGrad",
         )
         for line in lines(text["guard_empty_shares"], f"= {type}(")
     }
     assert found == {
         "DepthwiseConv2dNativeBackpropFilter": True,
         "Conv2DBackpropFilter": False,
+        "LRN": True,
+        "LRNGrad": True,
     }
