@@ -185,11 +185,11 @@ class Partitioned:
             return
         self._replaced = replaced.count()
         for known in self._programs.values():
-            for _, programs in known:
-                for way, program in list(programs.items()):
-                    if program.trace.is_stale:
-                        del programs[way]
-            known[:] = [one for one in known if one[1]]
+            known[:] = [
+                (given, programs)
+                for given, programs in known
+                if not next(iter(programs.values())).trace.is_stale
+            ]
 
     @property
     def programs(self) -> list[Program]:
