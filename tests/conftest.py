@@ -29,6 +29,7 @@ import weakref
 import keras
 import pytest
 import tensorflow as tf
+from absl import logging
 
 pytest_plugins = ("tests.cpu_seconds",)
 
@@ -111,6 +112,15 @@ def frozen_after_each_module():
     """
     yield
     freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def verbosity_is_restored():
+    """A command that a module runs in this process hides its own log only."""
+    verbosity, level = logging.get_verbosity(), logging.get_absl_logger().level
+    yield
+    logging.set_verbosity(verbosity)
+    logging.get_absl_logger().setLevel(level)
 
 
 def freeze():

@@ -14,7 +14,6 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.partitioner.runtime import (
-    execution,
     function,
     one_device,
     program,
@@ -160,6 +159,24 @@ def test_two_fits_and_two_predicts(monkeypatch, shard, units):
             np.testing.assert_array_equal(one, other)
 
 
+def test_runs_of_one_function_keep_their_tensors_apart():
+    """What devices send each other stays in its run, also without an iterator."""
+    chosen = strategy(None)
+    with chosen.scope():
+        inputs = keras.Input((4,))
+        model = keras.Model(inputs, inputs + 1.0)
+    model.predict_on_batch(np.zeros((6, 4)))
+
+    def predict_often(number):
+        for step in range(150):
+            batch = np.full((6, 4), 1000.0 * number + step)
+            np.testing.assert_array_equal(
+                model.predict_on_batch(batch), batch + 1
+            )
+
+    in_threads(*[functools.partial(predict_often, n) for n in range(4)])
+
+
 def test_steps_of_two_threads_run_side_by_side(monkeypatch):
     """What is made takes no lock: both threads are in a step at once."""
     chosen = strategy("weights")
@@ -167,13 +184,13 @@ def test_steps_of_two_threads_run_side_by_side(monkeypatch):
     for model in models:
         fit(model)  # Makes the programs.
     together = threading.Barrier(2)
-    enter = execution.without_grappler.__enter__
+    enter = written.without_grappler.__enter__
 
     def meet(self):
         together.wait(30)
         enter(self)
 
-    monkeypatch.setattr(execution.without_grappler, "__enter__", meet)
+    monkeypatch.setattr(written.without_grappler, "__enter__", meet)
     in_threads(*(functools.partial(fit, model) for model in models))
 
 

@@ -16,11 +16,10 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.lowered import Cluster
 from kerasmgpu.partitioner.lowering import first_run
-from kerasmgpu.partitioner.runtime.execution import without_grappler
 from kerasmgpu.partitioner.runtime.making import making
 from kerasmgpu.partitioner.runtime.noting import Noting
 from kerasmgpu.partitioner.runtime.program import Emitted, Program
-from kerasmgpu.partitioner.runtime.written import Written
+from kerasmgpu.partitioner.runtime.written import Written, without_grappler
 
 MOST_SHAPES = 4
 """Shapes of batches that are compiled for; others run in the noting form."""

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner.lowering.call_options import CONFIG
 from kerasmgpu.partitioner.runtime.function import Shares, joined
 from kerasmgpu.partitioner.runtime.making import making, stepping
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
-from kerasmgpu.partitioner.runtime.written import Written
+from kerasmgpu.partitioner.runtime.written import Written, without_grappler
 
 Around = Callable[
     [Program, Written, Callable[[list], list], list[tf.Tensor]],
@@ -306,21 +304,3 @@ def is_empty(specification: Any) -> bool:
     return isinstance(specification, tf.OptionalSpec) or not (
         tf.nest.flatten(specification, expand_composites=True)
     )
-
-
-class without_grappler:
-    """Turns Grappler off for calls of a function.
-
-    It would optimise each replica's copy of a graph that is already simplified.
-    """
-
-    def __enter__(self) -> None:
-        current = context.context()
-        self._before = current.function_call_options
-        current.function_call_options = _OPTIONS
-
-    def __exit__(self, *exception: object) -> None:
-        context.context().function_call_options = self._before
-
-
-_OPTIONS = context.FunctionCallOptions(config_proto=CONFIG)

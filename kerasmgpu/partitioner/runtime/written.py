@@ -13,7 +13,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import (
 )
 
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.lowering.call_options import SERIALIZED
+from kerasmgpu.partitioner.lowering.call_options import CONFIG, SERIALIZED
 from kerasmgpu.partitioner.runtime.fed_function import fed_function
 
 
@@ -81,27 +81,33 @@ class Written:
             captured: What is passed for the tensors that it captured. Default:
                 these.
         """
-        if self.first is not None and tf.executing_eagerly():
-            return self.take_first()(tensors)
+        inputs = [*tensors, *(self.captured if captured is None else captured)]
+        if tf.executing_eagerly():
+            with without_grappler():
+                return self.take_first().call(inputs)
         outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[*tensors, *(self.captured if captured is None else captured)],
+            args=inputs,
             Tout=self._types,
             f=self._function,
             config_proto=SERIALIZED,
         )
         if not self._types:
             return []
-        if not tf.executing_eagerly():
-            for tensor, shape in zip(outputs, self._shapes):
-                tensor.set_shape(shape)
+        for tensor, shape in zip(outputs, self._shapes):
+            tensor.set_shape(shape)
         return outputs
 
-    def call(self, inputs: Sequence[tf.Tensor]) -> None:
-        """Runs the function on all of its inputs, as TensorFlow runs any."""
+    def call(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs the function on all of its inputs, as TensorFlow runs any.
+
+        Not as the operation `StatefulPartitionedCall`: run eagerly, in several
+        threads, one run of it gets what another run's devices sent each other.
+        """
         self._function  # noqa: B018  Adds it to the library.
-        context.context().call_function(
-            self.name.encode(), list(inputs), len(self._types)
+        outputs = context.context().call_function(
+            self.name.encode(), inputs, len(self._types)
         )
+        return outputs or []
 
     def fed(
         self, feed: ConcreteFunction, arguments: Sequence[tf.Tensor]
@@ -158,6 +164,24 @@ class _Name:
 
     def add_to_graph(self, graph: tf.Graph) -> None:
         """Does nothing: the function is in the context already."""
+
+
+class without_grappler:
+    """Turns Grappler off for calls of a function.
+
+    It would optimise each replica's copy of a graph that is already simplified.
+    """
+
+    def __enter__(self) -> None:
+        current = context.context()
+        self._before = current.function_call_options
+        current.function_call_options = _OPTIONS
+
+    def __exit__(self, *exception: object) -> None:
+        context.context().function_call_options = self._before
+
+
+_OPTIONS = context.FunctionCallOptions(config_proto=CONFIG)
 
 
 def _remove_function(name: str) -> None:
