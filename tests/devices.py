@@ -65,6 +65,35 @@ NOT_ON_GPUS = {
 }
 """Beginnings of tests that say nothing on GPUs, in `tests/`, and why."""
 
+_HIDDEN = "the command hides GPUs, which this process has seen by then"
+_MORE = "GPUs have more figures, and a callback more"
+_PREDICTED = "predicts what a step of CPUs needs"
+
+NOT_ON_CARDS = {
+    "callbacks/test_choose_xla.py::test_automatic_is_on_gpus": _NAMES,
+    "callbacks/test_default_callbacks.py::test_a_callback_takes": _MORE,
+    "callbacks/test_default_callbacks.py::test_a_run_is_recorded": _BITS,
+    "callbacks/test_default_callbacks.py::test_all_are_there": _MORE,
+    "callbacks/test_default_callbacks.py::test_each_is_left_out": _MORE,
+    "callbacks/test_default_callbacks.py::test_without_a_folder": _MORE,
+    "callbacks/test_device_stats.py::test_without_gpus": _MORE,
+    "callbacks/test_hang_watch.py::test_the_place_is_named_once"
+    "[callback]": _MORE,
+    "callbacks/test_monitors.py::test_a_profile_has_the_ops": _NAMES,
+    "callbacks/test_monitors.py::test_figures_of_epochs": _MORE,
+    "callbacks/test_progress.py::test_a_terminal_shows": _MORE,
+    "callbacks/test_progress.py::test_the_line_follows": _MORE,
+    "callbacks/test_run_record.py::test_run_json_is_what": _NAMES,
+    "callbacks/test_throughput.py::test_replicas_share_the_rate": _NAMES,
+    "callbacks/test_throughput.py::test_rows_of_incomplete": _NAMES,
+    "memory/test_first_parts.py::test_auto_begins_with": _PREDICTED,
+    "memory/test_memory_advice.py": _PREDICTED,
+    "memory/test_step_memory.py::test_micro_batches_divide": _PREDICTED,
+    "test_placement.py": _NAMES,
+    "verify/test_faults.py": _HIDDEN,
+}
+"""The same for logical GPUs; not left out where CPUs run GPUs' program."""
+
 
 def why_not_on_gpus(test):
     """Why a test is left out on GPUs; `None` if it runs there.
@@ -73,9 +102,8 @@ def why_not_on_gpus(test):
         test: String, its name for pytest.
     """
     name = test.removeprefix("tests/")
-    found = (
-        why for start, why in NOT_ON_GPUS.items() if name.startswith(start)
-    )
+    reasons = NOT_ON_GPUS if AS_GPUS else NOT_ON_GPUS | NOT_ON_CARDS
+    found = (why for start, why in reasons.items() if name.startswith(start))
     return next(found, None)
 
 

@@ -4,16 +4,25 @@ import pathlib
 
 import pytest
 
-from tests.devices import NOT_ON_GPUS, why_not_on_gpus
+from tests.devices import NOT_ON_CARDS, NOT_ON_GPUS, why_not_on_gpus
 
 
-@pytest.mark.parametrize("start", NOT_ON_GPUS)
+@pytest.mark.parametrize("start", [*NOT_ON_GPUS, *NOT_ON_CARDS])
 def test_each_beginning_is_one_of_a_test(start):
     path, _, name = start.partition("::")
     text = (pathlib.Path(__file__).parent / path).read_text("utf-8")
     name, bracket, _ = name.partition("[")
     assert f"\ndef {name}" + ("(" if bracket else "") in text
-    assert why_not_on_gpus(f"tests/{start}") == NOT_ON_GPUS[start]
+
+
+@pytest.mark.parametrize("as_gpus", [False, True])
+def test_each_has_its_reason(monkeypatch, as_gpus):
+    monkeypatch.setattr("tests.devices.AS_GPUS", as_gpus)
+    for start, why in NOT_ON_GPUS.items():
+        assert why_not_on_gpus(f"tests/{start}") == why
+    for start, why in NOT_ON_CARDS.items():
+        found = why_not_on_gpus(f"tests/{start}")
+        assert found == (None if as_gpus else why)
 
 
 def test_others_run():

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from kerasmgpu.engine import devices
 from kerasmgpu.engine.context import require_collectives
@@ -56,6 +57,13 @@ _BROADCAST_AS = {
     tf.uint64: tf.int64,
 }
 """Maps types that TensorFlow can't broadcast to types that hold their values."""
+
+_NOT_TRUSTED = (
+    "kerasmgpu: on logical GPUs of one card, a mesh of several axes has ended with "
+    'wrong weights (docs/gpus.md, "On one H200"; not explained). Use a mesh of one '
+    "axis, MirroredStrategy, or callbacks.Audit, which compares steps with one "
+    "device."
+)
 
 _SECONDS_OF_A_WAIT = 2.0
 """Longest wait for a key before the next check for a lost worker."""
@@ -113,6 +121,8 @@ class LocalExtended(_QuickCopies, MirroredExtended):
         if devices.runs_as_gpus():
             return CollectiveReplicas(mesh, "ring")
         if isinstance(operations, CollectiveAllReduce):
+            if mesh.axes and _hint(self) == "ring":
+                logging.log_first_n(logging.WARNING, _NOT_TRUSTED, 1)
             return CollectiveReplicas(mesh, _hint(self))
         if type(operations) is tf.distribute.ReductionToOneDevice:
             return Replicas(mesh)

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.engine import extended
-from kerasmgpu.engine.extended import WorkerExtended
+from kerasmgpu.engine.extended import LocalExtended, WorkerExtended
+from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.mesh import Mesh
 
 RESOLVER = tf.distribute.cluster_resolver.SimpleClusterResolver(
     tf.train.ClusterSpec({"worker": ["a:1", "b:2", "c:3"]}),
@@ -58,3 +60,32 @@ def test_a_worker_whose_tensorflow_does_not_start_is_named(
     options = tf.distribute.experimental.CommunicationOptions()
     with pytest.raises(extended.InputError, match=told):
         WorkerExtended(SimpleNamespace(), RESOLVER, options, list, 20.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "implementation, axes, count",
+    [("RING", (2, 2), 1), ("RING", (), 0), ("NCCL", (2, 2), 0)],
+)
+def test_meshes_on_logical_gpus_are_warned_of(
+    monkeypatch, implementation, axes, count
+):
+    said = []
+    monkeypatch.setattr(
+        extended.logging, "log_first_n", lambda _, text, n: said.append(text)
+    )
+    devices = [f"/device:GPU:{n}" for n in range(4)]
+    operations = extended.CollectiveAllReduce.__new__(
+        extended.CollectiveAllReduce
+    )
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation[
+            implementation
+        ]
+    )
+    engine = SimpleNamespace(
+        _cross_device_ops=operations, _communication_options=options
+    )
+    mesh = Mesh.on(devices, "/device:CPU:0", axes=axes)
+    made = LocalExtended.replicas(engine, mesh, None, None)
+    assert isinstance(made, CollectiveReplicas)
+    assert said == [extended._NOT_TRUSTED] * count
