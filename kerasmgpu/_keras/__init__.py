@@ -30,6 +30,7 @@ from kerasmgpu._keras import (  # noqa: F401
 from kerasmgpu._keras.steps import trainer_of
 from kerasmgpu.engine import (  # noqa: F401
     compiled_graphs,
+    device_iterators,
     distributed_variables,
     entered,
     generators,

@@ -11,6 +11,7 @@
     feeds.py                 how a data set's batches reach the steps
     pipelines.py             files and stateful parts of a `tf.data` pipeline
     first_worker_reads.py    reads of the first worker, in which others join
+    device_iterators.py      makes iterators of devices one at a time
     freed_iterators.py       frees iterators in a background thread
     exit_waits.py            what takes long at the exit of the process
 

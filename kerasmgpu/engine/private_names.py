@@ -6,6 +6,9 @@ the versions of `engine.TENSORFLOW_RANGE`.
 
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.client import pywrap_tf_session as tf_session
+from tensorflow.python.data.ops.multi_device_iterator_ops import (
+    OwnedMultiDeviceIterator,
+)
 from tensorflow.python.distribute import distribute_lib, values_util
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
@@ -41,6 +44,7 @@ __all__ = [
     "LoadedFunction",
     "MirroredExtended",
     "MirroredReplicaThread",
+    "OwnedMultiDeviceIterator",
     "attributes",
     "auto_control_deps_utils",
     "backprop",

@@ -11,6 +11,8 @@ import time
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 import kerasmgpu
 from kerasmgpu.partitioner.runtime import (
@@ -175,6 +177,26 @@ def test_runs_of_one_function_keep_their_tensors_apart():
             )
 
     in_threads(*[functools.partial(predict_often, n) for n in range(4)])
+
+
+def test_iterators_of_devices_are_made_one_at_a_time(monkeypatch):
+    chosen = strategy(None)
+    batches = [
+        chosen.experimental_distribute_dataset(
+            tf.data.Dataset.from_tensors(np.full(6, number))
+        )
+        for number in range(2)
+    ]
+    meetings = Meetings(monkeypatch)
+    meetings.plant(multi_device_iterator_ops, "_create_device_dataset")
+    shares = in_threads(
+        *[lambda some=some: next(iter(some)) for some in batches]
+    )
+    assert meetings.met == []
+    assert meetings.visits == {"_create_device_dataset"}
+    for number, share in enumerate(shares):
+        for part in chosen.experimental_local_results(share):
+            np.testing.assert_array_equal(part, [number, number])
 
 
 def test_steps_of_two_threads_run_side_by_side(monkeypatch):
