@@ -62,6 +62,7 @@ NOT_ON_GPUS = {
     "strategies/test_functions.py::test_devices_and_functions": _NAMES,
     "strategies/test_recomputation.py::test_weights_are_those": _BITS,
     "strategies/test_strategies.py::test_nccl_is_refused": _NAMES,
+    "strategies/test_threads.py::test_steps_of_two_threads_run": _KEYS,
 }
 """Beginnings of tests that say nothing on GPUs, in `tests/`, and why."""
 

@@ -179,6 +179,25 @@ def test_runs_of_one_function_keep_their_tensors_apart():
     in_threads(*[functools.partial(predict_often, n) for n in range(4)])
 
 
+def test_runs_with_collectives_come_one_after_the_other(like_gpus):
+    """Their keys are the same in each run."""
+    chosen = like_gpus(2)
+    with chosen.scope():
+        inputs = keras.Input((4,))
+        mean = keras.ops.mean(inputs, 0, keepdims=True)
+        model = keras.Model(inputs, inputs - mean)
+    batches = [np.eye(6, 4, -n) * (n + 1) for n in range(4)]
+    wanted = [model.predict_on_batch(batch) for batch in batches]
+
+    def predict_often(number):
+        for _ in range(30):
+            np.testing.assert_allclose(
+                model.predict_on_batch(batches[number]), wanted[number]
+            )
+
+    in_threads(*[functools.partial(predict_often, n) for n in range(4)])
+
+
 def test_iterators_of_devices_are_made_one_at_a_time(monkeypatch):
     chosen = strategy(None)
     batches = [

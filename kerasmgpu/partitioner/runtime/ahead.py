@@ -201,11 +201,6 @@ class _Guarded:
     ) -> None:
         self._written = written
         self._leaves = leaves
-        self._communicates = any(
-            node.op.startswith(("Collective", "Nccl"))
-            for function in written.library
-            for node in function.node_def
-        )
         concrete = tf.function(
             self._traced, autograph=False
         ).get_concrete_function(
@@ -249,7 +244,7 @@ class _Guarded:
             wait(one, device) for one, (_, device) in zip(tensors, self._leaves)
         ]
         captured = self._written.captured
-        if self._communicates:
+        if self._written.communicates:
             # Weights are gathered before there is a batch.
             captured = [wait(one, one.device) for one in captured]
         return self._written(passed, captured)

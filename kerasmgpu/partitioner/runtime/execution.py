@@ -90,7 +90,7 @@ class Execution:
             )
         run = execution._flat(iterator)
         try:
-            with self._places, without_grappler(), stepping:
+            with self._places, first.running():
                 outputs = run()
         except tf.errors.OutOfRangeError:
             self._end()
@@ -259,7 +259,7 @@ class BatchwiseExecution(Execution):
                 if self._steps > 1:
                     raise StopIteration from None
                 raise
-            with self._places, without_grappler(), stepping:
+            with self._places, self._written.running():
                 outputs = self._run(tensors)
         return self._packed(outputs)
 

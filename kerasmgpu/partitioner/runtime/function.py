@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.runtime import replaced, report
-from kerasmgpu.partitioner.runtime.making import making, stepping
+from kerasmgpu.partitioner.runtime.making import making
 from kerasmgpu.partitioner.runtime.out_of_memory import Repeated
 from kerasmgpu.partitioner.runtime.program import BeforeCompiling, Program
 from kerasmgpu.partitioner.runtime.tracing import (
@@ -97,12 +97,13 @@ class Partitioned:
         If it runs out of memory, and has `in_more_parts`, it is repeated; see
         `Repeated`.
         """
-        run: Callable[[list], list] = program.written()
+        written = program.written()
+        run: Callable[[list], list] = written
         if program.in_more_parts is not None:
-            run = Repeated(program, program.written())
+            run = Repeated(program, written)
 
         def call(tensors: list) -> list:
-            with program.trace.with_places(), stepping:
+            with program.trace.with_places(), written.running():
                 return run(tensors)
 
         return call

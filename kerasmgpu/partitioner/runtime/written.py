@@ -1,8 +1,10 @@
 """A written function in TensorFlow's function library."""
 
+import contextlib
 import functools
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +17,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import (
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.call_options import CONFIG, SERIALIZED
 from kerasmgpu.partitioner.runtime.fed_function import fed_function
+from kerasmgpu.partitioner.runtime.making import stepping
 
 
 class Written:
@@ -28,6 +31,8 @@ class Written:
         widths: For each leaf the number of tensors that it is passed as.
         has_outputs: Whether it returns what the traced function returns.
         in_turns: The function for the first run, or `None`; see `first_run.py`.
+        one_at_a_time: Lock of its runs; by default a new one if it has
+            collectives.
     """
 
     def __init__(
@@ -40,8 +45,12 @@ class Written:
         has_outputs: bool,
         lowered: Lowered,
         in_turns: function_pb2.FunctionDef | None = None,
+        one_at_a_time: contextlib.AbstractContextManager | None = None,
     ) -> None:
         self.library = library
+        self._one_at_a_time = one_at_a_time or (
+            threading.RLock() if self.communicates else contextlib.nullcontext()
+        )
         self.has_outputs = has_outputs
         self.lowered = lowered
         self.name = library[-1].signature.name
@@ -55,6 +64,15 @@ class Written:
         self.first: Written | None = None
         if in_turns is not None:
             self.first = self.variant([in_turns])
+
+    @functools.cached_property
+    def communicates(self) -> bool:
+        """Whether it has collectives."""
+        return any(
+            node.op.startswith(("Collective", "Nccl"))
+            for function in self.library
+            for node in function.node_def
+        )
 
     @functools.cached_property
     def _function(self) -> "_Name":
@@ -96,6 +114,16 @@ class Written:
         for tensor, shape in zip(outputs, self._shapes):
             tensor.set_shape(shape)
         return outputs
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Context in which a thread runs the function, without Grappler.
+
+        Runs of a function with collectives come one after the other: these are
+        found by keys, which are the same in each run.
+        """
+        with self._one_at_a_time, without_grappler(), stepping:
+            yield
 
     def call(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs the function on all of its inputs, as TensorFlow runs any.
@@ -148,6 +176,7 @@ class Written:
             self.widths,
             self.has_outputs,
             self.lowered,
+            one_at_a_time=self._one_at_a_time,
         )
 
     def take_first(self) -> "Written":
