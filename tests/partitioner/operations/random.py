@@ -127,7 +127,9 @@ def sampler(scope):
             f"def {step}(i, z):",
             f"    y = {y}",
             f"    for _ in range({scope.integer(1, 6)}):",
-            f"        y = tf.tanh(y @ tf.fill([32, 32], tf.constant(0.1, {x.type})))",
+            # oneDNN writes out of bounds for `y @ ...` of four dimensions.
+            f"        y = tf.tanh(tf.tensordot(y, tf.fill([32, 32], "
+            f"tf.constant(0.1, {x.type})), 1))",
             f"    return i + 1, tf.sin(z) + {drawn} * y{factor}",
             f"{made} = {loop}({step}, {x}, {scope.integer(2, 12)})",
         ],
