@@ -1,7 +1,7 @@
 """Iterators that copy shares of batches to devices are made one at a time.
 
 Made in two threads at a time, a device's part of one sometimes reads the other's
-batches (TensorFlow 2.18 and 2.21; without us, too): models that train or predict in
+batches (TensorFlow 2.21; without us, too): models that train or predict in
 threads on GPUs would get each other's rows.
 """
 
