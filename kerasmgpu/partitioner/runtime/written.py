@@ -119,8 +119,8 @@ class Written:
     def running(self) -> Iterator[None]:
         """Context in which a thread runs the function, without Grappler.
 
-        Runs of a function with collectives come one after the other: these are
-        found by keys, which are the same in each run.
+        Runs of a function with collectives come one after the other: members of
+        a collective find each other by its key, which is the same in each run.
         """
         with self._one_at_a_time, without_grappler(), stepping:
             yield
