@@ -15,7 +15,10 @@ from kerasmgpu.errors import InputError
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES, shard_axis
 
 AxesToShard: TypeAlias = tuple[int | None, ...]
-"""For each axis of the mesh, the axis of a variable that is divided along it."""
+"""For each axis of the mesh, the axis of a variable that is divided along it.
+
+An axis of a variable can be divided along several mesh axes; see `divided_axes`.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,35 +74,33 @@ class Division:
             `NewVariable` that returns whether to divide it, or its axis. `None`
             or `"none"` divide nothing.
         min_shard_bytes: Integer, bytes of the smallest variable that is divided.
-        num_replicas: Function that returns the number of replicas.
-        groups: Function that returns into how many groups they are divided that
-            have all variables each; see `Mesh.groups`. Tables of `Embedding`
-            layers, of which a step sends the rows that it looks up, are divided
-            over all replicas.
+        axes: Function that returns the sizes of the mesh axes. Variables are
+            divided along the last one. Only tables of `Embedding` layers, of
+            which a step sends the rows that it looks up, are divided along all.
 
     Attributes:
         offloads: Whether slots that it divides are on the host, also those of a
             single replica.
-        axes: Tuple of sizes of the mesh axes of a `keras.distribution`, that of
-            the rows first. Empty for one axis.
         divides_rows: Whether batches are divided by rows.
     """
 
-    axes: tuple[int, ...] = ()
     divides_rows: bool = True
 
     def __init__(
         self,
         shard: Shard,
         min_shard_bytes: int = MIN_SHARD_BYTES,
-        num_replicas: Callable[[], int] = lambda: 1,
-        groups: Callable[[], int] = lambda: 1,
+        axes: Callable[[], tuple[int, ...]] = lambda: (1,),
     ) -> None:
         self.offloads = False
         self._shard = None if shard == "none" else shard
         self._min_bytes = min_shard_bytes
-        self._num_replicas = num_replicas
-        self._groups = groups
+        self._mesh_axes = axes
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Sizes of the mesh axes."""
+        return self._mesh_axes()
 
     def may_divide(self, is_slot: bool, is_combined: bool) -> bool:
         """Whether a variable can be divided, whatever its path and value.
@@ -108,7 +109,7 @@ class Division:
             is_slot: Whether it is a variable of an optimizer.
             is_combined: See `NewVariable`.
         """
-        is_divided = self._num_replicas() > 1 or self.offloads and is_slot
+        is_divided = math.prod(self.axes) > 1 or self.offloads and is_slot
         return is_divided and not is_combined
 
     def is_meant(self, variable: NewVariable) -> bool:
@@ -146,15 +147,18 @@ class Division:
             return None
         if reference is not None and axis == reference[-1]:
             return reference
-        return (None, axis) if self._has_groups(variable) else (axis,)
+        return tuple(
+            axis if is_along else None for is_along in self._along(variable)
+        )
 
-    def _has_groups(self, variable: NewVariable) -> bool:
-        return self._groups() > 1 and not variable.is_embedding
+    def _along(self, variable: NewVariable) -> list[bool]:
+        """Returns for each mesh axis whether a variable is divided along it."""
+        *others, _ = self.axes
+        return [*(variable.is_embedding for _ in others), True]
 
     def _longest_axis(self, variable: NewVariable) -> int | None:
-        number = self._num_replicas()
-        if self._has_groups(variable):
-            number //= self._groups()
+        pairs = zip(self.axes, self._along(variable))
+        number = math.prod(size for size, is_along in pairs if is_along)
         return shard_axis(variable.shape, number, variable.is_embedding)
 
     def _axis(self, variable: NewVariable, reference: int | None) -> int | None:
@@ -166,7 +170,7 @@ class Division:
         if self._shard is None or not self.is_meant(variable):
             return None
         if self._shard == "embeddings":
-            return 0 if variable.shape[0] >= self._num_replicas() else None
+            return 0 if variable.shape[0] >= math.prod(self.axes) else None
         return self._longest_axis(variable)
 
     def _chosen(
@@ -190,6 +194,19 @@ class Division:
                 f"{list(variable.shape)}"
             )
         return chosen % rank
+
+
+def divided_axes(axes: AxesToShard) -> dict[int, tuple[int, ...]]:
+    """Returns the axes of a variable that are divided, and along which mesh axes.
+
+    >>> divided_axes((None, 1)), divided_axes((0, 0))
+    ({1: (1,)}, {0: (0, 1)})
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    for number, axis in enumerate(axes):
+        if axis is not None:
+            found[axis] = (*found.get(axis, ()), number)
+    return found
 
 
 def is_divisible(dtype: str) -> bool:

@@ -74,7 +74,7 @@ FAULTS = {
     "flat_tables": Fault(
         "tables with fewer rows than replicas are divided",
         "division.py",
-        "return 0 if variable.shape[0] >= self._num_replicas() else None",
+        "return 0 if variable.shape[0] >= math.prod(self.axes) else None",
         "return self._longest_axis(variable)",
         "tests/strategies/test_sharding.py",
     ),
@@ -132,8 +132,8 @@ FAULTS = {
     "part_on_all": Fault(
         "a whole value becomes a part of a sum on every replica",
         "partitioner/lowering/emission.py",
-        "its = [place for place in places if first + place <= last]",
-        "its = list(places)",
+        "its = [place for place, is_its in enumerate(is_first) if is_its]",
+        "its = list(range(mesh.num))",
         "tests/partitioner/rules tests/partitioner/test_programs.py",
     ),
     "copies_at_once": Fault(
@@ -258,8 +258,8 @@ FAULTS = {
     "wrong_lines": Fault(
         "replicas of a line are those next to each other",
         "partitioner/mesh.py",
-        "step = math.prod(self.block[axis + 1 :])",
-        "step = 1",
+        "found.setdefault(at, []).append(place)",
+        "found.setdefault((place // self.num_along(along),), []).append(place)",
         "tests/partitioner/test_mesh.py",
     ),
     "one_line": Fault(
@@ -307,8 +307,8 @@ FAULTS = {
     "scattered_along_one_axis": Fault(
         "gradients of several mesh axes are one reduce-scatter",
         "partitioner/passes/scatter_early.py",
-        "for axis in sorted({one.axis for one in group}):",
-        "for axis in [group[0].axis] if group else []:",
+        "alike.setdefault(one.along(program.mesh), []).append(one)",
+        "alike.setdefault((0,), []).append(one)",
         "tests/strategies/test_layouts.py",
     ),
     "outputs_as_planned": Fault(
@@ -321,8 +321,8 @@ FAULTS = {
     "sum_of_each_group": Fault(
         "each group adds its sum over the rows that all groups have",
         "partitioner/lowering/emission.py",
-        "last = build.mesh.size(WITHIN_GROUPS) - 1 if part.of_groups else 0",
-        "last = build.mesh.total - 1 if part.of_groups else 0",
+        "is_first = [mesh.index(place, others) == 0 for place in range(mesh.num)]",
+        "is_first = [True for place in range(mesh.num)]",
         "tests/strategies/test_shard_over.py",
     ),
     "sum_of_one_group": Fault(
@@ -577,8 +577,8 @@ FAULTS = {
     "parts_once": Fault(
         "each replica along a mesh axis writes the same part",
         "partitioner/runtime/sharded_variable.py",
-        "unused = [n for n, axis in enumerate(axes) if axis is None]",
-        "unused = []",
+        "unused = tuple(n for n, axis in enumerate(axes) if axis is None)",
+        "unused = ()",
         "tests/callbacks",
     ),
     "kept_checkpoints": Fault(

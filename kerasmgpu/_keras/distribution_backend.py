@@ -284,7 +284,7 @@ def _of_rank(tensor: Any, axes: Axes) -> Any:
     is_traced = isinstance(tensor, tf.Tensor) and hasattr(tensor, "graph")
     if layouts is None or not is_traced or tf.executing_eagerly():
         return tensor
-    divided = layouts.axes_of(axes) or (None,) * (len(layouts.axes) or 1)
+    divided = layouts.axes_of(axes) or (None,) * len(layouts.axes)
     made, mask = laid_out(tensor, divided), get_keras_mask(tensor)
     if mask is not None:  # A model's outputs have theirs.
         set_keras_mask(made, mask)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from kerasmgpu._keras import training_state
 from kerasmgpu.division import AxesToShard, elements_of_part
 from kerasmgpu.flops.step_flops import layer_of, layers_in
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.runtime.report import communication, shares
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     ShardedVariable,
@@ -39,7 +40,7 @@ class LayerCost:
         combined: Maps a collective, such as `"all_reduce"`, to the bytes of
             the whole tensors that it combines in a step.
         sent: Maps it to the bytes that each replica sends for that, in a ring.
-        along: Maps the number of a mesh axis to those that it sends along it.
+        along: Maps `MeshAxes` to those that it sends along them.
     """
 
     name: str
@@ -49,7 +50,7 @@ class LayerCost:
     whole: int = 0
     combined: Counter[str] = dataclasses.field(default_factory=Counter)
     sent: Counter[str] = dataclasses.field(default_factory=Counter)
-    along: Counter[int] = dataclasses.field(default_factory=Counter)
+    along: Counter[MeshAxes] = dataclasses.field(default_factory=Counter)
 
 
 def layer_costs(
@@ -94,10 +95,11 @@ def layer_costs(
                 path = _path_of(tensor.node, layers, divided, optimizers)
                 cost = found.get(path, other)
                 combined = size * times
-                sent = in_a_ring(kind, combined, mesh.num_devices(one.axis))
+                along = one.along(mesh)
+                sent = in_a_ring(kind, combined, mesh.num_devices(along))
                 cost.combined[kind] += combined
                 cost.sent[kind] += sent
-                cost.along[one.axis] += sent
+                cost.along[along] += sent
     costs = [*by_layer.values(), other]
     return [cost for cost in costs if cost.whole or cost.combined]
 
@@ -181,9 +183,8 @@ def variables_by_layer(
 def _held_bytes(variable: Any, mesh: "Mesh") -> int:
     """Bytes of a variable on the replica that holds most of it."""
     axes = _axes(variable)
-    sizes = [mesh.num_devices(number) for number in range(len(axes))]
     size = tf.as_dtype(variable.dtype).size
-    return elements_of_part(variable.shape, axes, sizes) * size
+    return elements_of_part(variable.shape, axes, mesh.axes) * size
 
 
 def _axes(variable: Any) -> AxesToShard:

@@ -169,9 +169,9 @@ class RunRecord(MeasuringCallback):
         """Returns what replicas send, with names of mesh axes if several."""
         names = self.measurement.strategy.axis_names
         for one in sent:
-            number = one.pop("axis")
+            axes = one.pop("axes")
             if names:
-                one["axis"] = names[number]
+                one["axis"] = names[axes]
         return sent
 
     def _layers(self, written: Any, rows: int) -> list[dict[str, Any]]:

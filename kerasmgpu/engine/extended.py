@@ -121,7 +121,7 @@ class LocalExtended(_QuickCopies, MirroredExtended):
         if devices.runs_as_gpus():
             return CollectiveReplicas(mesh, "ring")
         if isinstance(operations, CollectiveAllReduce):
-            if mesh.axes and _hint(self) == "ring":
+            if mesh.num_axes > 1 and _hint(self) == "ring":
                 logging.log_first_n(logging.WARNING, _NOT_TRUSTED, 1)
             return CollectiveReplicas(mesh, _hint(self))
         if type(operations) is tf.distribute.ReductionToOneDevice:

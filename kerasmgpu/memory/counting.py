@@ -89,12 +89,13 @@ def setting_of(
     step: Any, job: dict[str, Any], shard: str, num_replicas: int
 ) -> Setting:
     """Returns the `Setting` of a job; layouts of the program replace `shard`."""
-    from kerasmgpu.strategies.layouts import layouts_of
+    from kerasmgpu.strategies.layouts import Layouts
 
     num_workers = -(-num_replicas // _per_worker(job, num_replicas))
     layouts, shares = None, num_replicas
     if step.distribution is not None:
-        layouts = layouts_of(step.distribution, num_workers)
+        layouts = Layouts(step.distribution)
+        layouts.check_workers(num_workers)
         shares = layouts.num_row_shares
     each = job["batch_size_per_replica"]
     return Setting(

@@ -108,16 +108,19 @@ class Setting(Settings):
             return 1
         return groups_of(self.num_replicas, self.shard_over)
 
+    @property
+    def _mesh_axes(self) -> tuple[int, ...]:
+        if self.groups == 1:
+            return (self.num_replicas,)
+        return self.groups, self.num_replicas // self.groups
+
     @functools.cached_property
     def division(self) -> Division:
         """What decides how variables are divided."""
         if self.layouts is not None:
             return self.layouts
         made = Division(
-            self.shard,
-            self.min_shard_bytes,
-            lambda: self.num_replicas,
-            lambda: self.groups,
+            self.shard, self.min_shard_bytes, lambda: self._mesh_axes
         )
         made.offloads = self.offload is not None
         return made
@@ -132,12 +135,8 @@ class Setting(Settings):
 
         Parts differ by at most one element of the axis that is divided.
         """
-        axes, sizes = self.axes_to_shard(variable), self.division.axes
-        if len(axes) > 1 and not sizes:
-            sizes = self.groups, self.num_replicas // self.groups
-        elements = elements_of_part(
-            variable.shape, axes, sizes or (self.num_replicas,)
-        )
+        axes = self.axes_to_shard(variable)
+        elements = elements_of_part(variable.shape, axes, self.division.axes)
         return elements * element_bytes(variable.dtype)
 
     def is_on_host(self, variable: VariableRecord) -> bool:

@@ -33,12 +33,12 @@ class ValueSizes:
         if tensor.shape is None or None in tensor.shape:
             return None
         shape = list(map(self._value, tensor.shape))
-        for over, kind in enumerate(one.placement):
+        for kind in one.placement:
             if isinstance(kind, Owned):
                 kind = kind.rows  # Owners get equal parts, on average.
             if isinstance(kind, Sharded):
                 rows = self._value(kind.rows.size)
-                share = -(-rows // self._mesh.size(over))
+                share = -(-rows // self._mesh.num_parts(kind.rows))
                 axis = kind.axis
                 shape[axis] = -(-shape[axis] * share // rows) if rows else 0
         return tuple(shape)

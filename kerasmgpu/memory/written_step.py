@@ -94,7 +94,7 @@ class WrittenStep:
             for shape in step.shapes
         ]
         in_shares = (False,) * len(shapes)
-        is_split = setting.division.divides_rows and not setting.division.axes
+        is_split = setting.division.divides_rows and self._mesh.num_axes == 1
         if is_split and not setting.shares_memory and not step.stays_whole:
             in_shares = tuple(bool(shape) for shape in shapes)
 
@@ -156,7 +156,7 @@ class WrittenStep:
             setting.device_type,
             setting.division.divides_rows,
             setting.division.axes,
-            setting.groups,
+            setting.layouts is None,
             worker,
         )
         if setting.num_replicas == 1:
@@ -187,12 +187,9 @@ class WrittenStep:
             return Static(tf.resource, None)
         shape, dtype = content
         sizes: list[Any] = list(shape or ())
-        for over, axis in enumerate(axes):
-            if axis is not None:
-                bounds = bounds_of(sizes[axis], self._mesh.size(over))
-                own = self._mesh.first_along(over)
-                own += self._mesh.position(handle.place, over)
-                sizes[axis] = bounds[own + 1] - bounds[own]
+        if axes:
+            box = self._mesh.part(sizes, axes, handle.place)
+            sizes = [own.stop - own.start for own in box]
         return Static(tf.resource, tuple(sizes), dtype)
 
     # Functions ---------------------------------------------------------------

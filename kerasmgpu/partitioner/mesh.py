@@ -4,17 +4,18 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
+from kerasmgpu.division import AxesToShard, divided_axes
 from kerasmgpu.partitioner.rules.kinds import Rows
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.replica_arithmetic import bounds_of
 
-WITHIN_GROUPS = 1
-"""Number of the axis of a mesh with `groups` on which a group's replicas lie."""
+MeshAxes: TypeAlias = tuple[int, ...]
+"""Numbers of mesh axes, in order, along which something is divided.
 
-BETWEEN_GROUPS = 2
-"""Number of the axis on which replicas of all groups with equal parts lie."""
+Along `(0, 1)` it is divided into `sizes[0] * sizes[1]` parts, in C order.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Mesh:
         shares_memory: Whether devices read each other's tensors without a copy,
             as logical CPU devices do.
         has_cpus: Whether some of the devices are CPUs.
+        axes: Sizes of the mesh axes. Each worker has a block of devices; see
+            `block`. Blocks, and the devices in each, are in C order.
+        planning_axes: For each kind of a placement the `MeshAxes` that are
+            planned as one axis. Rows of a batch are divided along the first.
         sums_are_copies: Whether an all-reduce leaves a copy of the result on
             each device; otherwise the result is on one device.
         gathers_are_copies: The same for an all-gather.
@@ -40,15 +45,6 @@ class Mesh:
         divides_rows: Whether a batch that is passed whole is divided by rows;
             otherwise every replica has all of them, and only variables are
             divided.
-        axes: Sizes of the mesh axes, over which the devices are numbered in C
-            order. Rows are divided along the first one, axis 0. Empty if there
-            is one axis, of all replicas. Each worker has a block of it; see
-            `block`.
-        groups: Number of groups of consecutive replicas that each hold all parts
-            of a variable whose `Rows` are divided along `WITHIN_GROUPS`. Rows of
-            a batch are divided over all replicas. Only of a mesh of one axis.
-        rows_along: The axis of `axes` along which the rows of a batch are
-            divided among micro-batches.
 
     Attributes:
         num: Number of replicas in this process.
@@ -62,13 +58,12 @@ class Mesh:
     num_workers: int
     shares_memory: bool
     has_cpus: bool
+    axes: tuple[int, ...]
+    planning_axes: tuple[MeshAxes, ...]
     sums_are_copies: bool = False
     gathers_are_copies: bool = False
     micro_batches: int = 1
     divides_rows: bool = True
-    axes: tuple[int, ...] = ()
-    groups: int = 1
-    rows_along: int = 0
 
     @classmethod
     def on(
@@ -80,15 +75,21 @@ class Mesh:
         shares_memory: bool | None = None,
         divides_rows: bool = True,
         axes: tuple[int, ...] = (),
-        groups: int = 1,
+        joins_axes: bool = False,
     ) -> "Mesh":
         """Creates the mesh of some devices; see `Mesh`.
 
-        By default they share memory if none is a GPU.
+        By default they share memory if none is a GPU, and there is one axis.
+
+        Args:
+            joins_axes: Whether all axes are planned as one: rows of a batch are
+                divided along all of them.
         """
         if shares_memory is None:
             shares_memory = not any("GPU" in device for device in devices)
         has_cpus = any("CPU" in device for device in devices)
+        axes = axes or (len(devices) * num_workers,)
+        every = tuple(range(len(axes)))
         return cls(
             tuple(devices),
             host,
@@ -96,9 +97,9 @@ class Mesh:
             num_workers,
             shares_memory,
             has_cpus,
+            axes,
+            (every,) if joins_axes else tuple((axis,) for axis in every),
             divides_rows=divides_rows,
-            axes=axes if len(axes) > 1 else (),
-            groups=groups,
         )
 
     @functools.cached_property
@@ -115,45 +116,44 @@ class Mesh:
 
     @property
     def num_axes(self) -> int:
-        """Number of mesh axes."""
-        return len(self.axes) or 1
+        """Number of planning axes: of the kinds of a placement."""
+        return len(self.planning_axes)
 
-    @functools.cached_property
-    def grouped(self) -> "Mesh":
-        """The mesh of two axes, groups and a group's replicas."""
-        each = self.total // self.micro_batches // self.groups
-        axes = self.groups, each
-        return dataclasses.replace(self, axes=axes, groups=1, rows_along=1)
+    @property
+    def micro_batch_axis(self) -> int:
+        """The mesh axis along which a device's shares lie; see `split`."""
+        return self.planning_axes[0][-1]
 
-    def _is_of_groups(self, axis: int) -> bool:
-        """Whether an axis is one of `grouped`, whose number is `2 - axis`."""
-        return self.groups > 1 and axis in (WITHIN_GROUPS, BETWEEN_GROUPS)
+    def size(self, along: MeshAxes) -> int:
+        """Returns the number of replicas along mesh axes."""
+        return self.num_devices(along) * self.shares_along(along)
 
-    def size(self, axis: int) -> int:
-        """Returns the number of replicas along a mesh axis."""
-        if self._is_of_groups(axis):
-            return self.grouped.size(2 - axis)
-        if not self.axes:
-            return self.total
-        return self.axes[axis] * self.shares_along(axis)
+    def shares_along(self, along: MeshAxes) -> int:
+        """Returns the number of shares of a device along mesh axes."""
+        return self.micro_batches if self.micro_batch_axis in along else 1
 
-    def shares_along(self, axis: int) -> int:
-        """Returns the number of shares of a device along a mesh axis."""
-        if self._is_of_groups(axis):
-            return self.grouped.shares_along(2 - axis)
-        is_of_rows = not self.axes or axis == self.rows_along
-        return self.micro_batches if is_of_rows else 1
+    def num_devices(self, along: MeshAxes) -> int:
+        """Returns the number of devices along mesh axes."""
+        return math.prod(self.axes[axis] for axis in along)
 
-    def num_devices(self, axis: int) -> int:
-        """Returns the number of devices along a mesh axis."""
-        return self.of_devices.size(axis)
+    def num_parts(self, rows: Rows) -> int:
+        """Returns into how many parts rows are divided.
+
+        A device has one part of a variable, whatever its micro-batches.
+        """
+        if rows.are_of_variable:
+            return self.num_devices(rows.over)
+        return self.size(rows.over)
 
     @functools.cached_property
     def block(self) -> tuple[int, ...]:
         """Numbers of this process's devices along each mesh axis."""
-        number = self.num // self.micro_batches
-        found = block_of(self.axes, number) if self.axes else (number,)
-        return cast(tuple[int, ...], found)
+        return block_of(self.axes, self.num // self.micro_batches)
+
+    @functools.cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """Numbers of workers' blocks along each mesh axis."""
+        return tuple(size // own for size, own in zip(self.axes, self.block))
 
     @functools.cached_property
     def _worker_at(self) -> tuple[int, ...]:
@@ -161,108 +161,82 @@ class Mesh:
         return _unravelled(self.worker, self.blocks)
 
     @functools.cached_property
-    def blocks(self) -> tuple[int, ...]:
-        """Numbers of workers' blocks along each mesh axis."""
-        sizes = map(self.num_devices, range(self.num_axes))
-        return tuple(size // own for size, own in zip(sizes, self.block))
+    def _in_block(self) -> list[tuple[int, ...]]:
+        """Where each device of this process is in its block."""
+        number = self.num // self.micro_batches
+        return [_unravelled(device, self.block) for device in range(number)]
 
-    def first_along(self, axis: int) -> int:
-        """Returns the position of this process's first replica along an axis."""
-        if self._is_of_groups(axis):
-            return self.grouped.first_along(2 - axis)
-        own = axis if self.axes else 0
-        return self._worker_at[own] * self.num_along(axis)
+    def first_along(self, along: MeshAxes) -> int:
+        """Returns the position of this process's first replica along axes."""
+        return _ravelled(self._worker_at, self.blocks, along) * self.num_along(
+            along
+        )
 
-    def num_along(self, axis: int) -> int:
-        """Returns the number of this process's replicas along an axis.
+    def num_along(self, along: MeshAxes) -> int:
+        """Returns the number of this process's replicas along mesh axes."""
+        own = math.prod(self.block[axis] for axis in along)
+        return own * self.shares_along(along)
 
-        A line has one axis, whatever axis of the mesh it is along.
-        """
-        if self._is_of_groups(axis):
-            return self.grouped.num_along(2 - axis)
-        own = axis if self.axes else 0
-        return self.block[own] * self.shares_along(own)
-
-    def position(self, place: int, axis: int) -> int:
-        """Returns where a replica of this process is along a mesh axis.
+    def position(self, place: int, along: MeshAxes) -> int:
+        """Returns where a replica of this process is along mesh axes.
 
         Positions count from this process's first one; see `first_along`.
         """
-        if self._is_of_groups(axis):
-            return self.grouped.position(place, 2 - axis)
-        if not self.axes:
-            return place
         device, turn = divmod(place, self.micro_batches)
-        number, each = _unravelled(device, self.block)[axis], 1
-        if axis == self.rows_along:
-            each = self.micro_batches
+        number = _ravelled(self._in_block[device], self.block, along)
+        each = self.shares_along(along)
         return number * each + (turn if each > 1 else 0)
+
+    def index(self, place: int, along: MeshAxes) -> int:
+        """Returns where a replica is among those of all workers along axes."""
+        return self.first_along(along) + self.position(place, along)
 
     @property
     def has_lines_of_other_workers(self) -> bool:
-        """Whether a worker has no replica in some lines along the first axis.
-
-        With `groups`, in some of those between groups.
-        """
-        mesh = self.grouped if self.groups > 1 else self
-        return mesh.blocks[0] < self.num_workers
+        """Whether a worker has no replica in some lines along the first axis."""
+        return self.blocks[0] < self.num_workers
 
     def at(self, worker: int) -> "Mesh":
         """Returns the mesh as another worker of the job has it."""
         return dataclasses.replace(self, worker=worker)
 
-    def lines(self, axis: int) -> Sequence[Sequence[int]]:
-        """Returns the places of each of this process's lines along a mesh axis.
+    def lines(self, along: MeshAxes) -> list[tuple[int, ...]]:
+        """Returns the places of each of this process's lines along mesh axes.
 
-        The replicas of a line differ only in their position along that axis.
+        The replicas of a line differ only in their position along these axes.
         They communicate as those of a mesh with one axis; see `line`. Along
-        other axes than that of the rows, micro-batches of each turn are a line
-        of their own, one after the other.
+        other axes than that of micro-batches, those of each turn are a line of
+        their own, one after the other.
         """
-        if self._is_of_groups(axis):
-            return self.grouped.lines(2 - axis)
-        if not self.axes:
-            return [range(self.num)]
-        step = math.prod(self.block[axis + 1 :])
-        length, each = step * self.block[axis], self.micro_batches
-        devices = [
-            range(first + start, first + start + length, step)
-            for first in range(0, self.num // each, length)
-            for start in range(step)
-        ]
-        if axis == self.rows_along:
-            return [
-                tuple(n * each + turn for n in line for turn in range(each))
-                for line in devices
-            ]
-        return [
-            tuple(n * each + turn for n in line)
-            for line in devices
-            for turn in range(each)
-        ]
+        others = [axis for axis in range(len(self.axes)) if axis not in along]
+        found: dict[tuple[int, ...], list[int]] = {}
+        for place in range(self.num):
+            at = tuple(self.position(place, (axis,)) for axis in others)
+            found.setdefault(at, []).append(place)
+        return [tuple(places) for places in found.values()]
 
-    def line(self, axis: int, places: Sequence[int]) -> "Mesh":
-        """Returns the mesh, with one axis, of a line; see `lines`."""
-        if self._is_of_groups(axis):
-            return self.grouped.line(2 - axis, places)
+    def line(self, along: MeshAxes, places: Sequence[int]) -> "Mesh":
+        """Returns the mesh of a line, whose other axes have the size 1."""
         return dataclasses.replace(
             self,
             devices=tuple(self.devices[place] for place in places),
-            worker=self._worker_at[axis],
-            num_workers=self.blocks[axis],
-            axes=(),
-            micro_batches=self.shares_along(axis),
+            worker=_ravelled(self._worker_at, self.blocks, along),
+            num_workers=math.prod(self.blocks[axis] for axis in along),
+            axes=tuple(
+                size if axis in along else 1
+                for axis, size in enumerate(self.axes)
+            ),
+            planning_axes=(along,),
+            micro_batches=self.shares_along(along),
         )
 
-    def number_of(self, axis: int, places: Sequence[int]) -> int:
-        """Returns the number of a line among all of the job along an axis."""
-        if self._is_of_groups(axis):
-            return self.grouped.number_of(2 - axis, places)
+    def number_of(self, along: MeshAxes, places: Sequence[int]) -> int:
+        """Returns the number of a line among all of the job along axes."""
         number = 0
-        for other in range(self.num_axes):
-            if other != axis:
-                at = self.first_along(other) + self.position(places[0], other)
-                number = number * self.size(other) + at
+        for axis in range(len(self.axes)):
+            if axis not in along:
+                at = self.index(places[0], (axis,))
+                number = number * self.size((axis,)) + at
         return number
 
     @property
@@ -291,7 +265,7 @@ class Mesh:
             worker=0,
             num_workers=self.total,
             micro_batches=1,
-            axes=tuple(map(self.size, range(len(self.axes)))),
+            axes=tuple(self.size((axis,)) for axis in range(len(self.axes))),
         )
 
     def split(self, micro_batches: int) -> "Mesh":
@@ -326,12 +300,27 @@ class Mesh:
         are empty.
         """
         size, over = cast(int, rows.size), rows.over
-        number = self.shares_along(over)
-        position = self.first_along(over) + self.position(place, over)
-        device, turn = divmod(position, number)
+        device, turn = divmod(self.index(place, over), self.shares_along(over))
         bounds = bounds_of(size, self.num_devices(over))
         start, end = bounds[device : device + 2]
         return (start, end) if turn == 0 else (end, end)
+
+    def part(
+        self, shape: Sequence[int], axes: AxesToShard, place: int
+    ) -> tuple[slice, ...]:
+        """Returns where a replica's part of a sharded variable is in the whole.
+
+        The mesh must have no micro-batches.
+
+        Args:
+            shape: Shape of the whole variable.
+        """
+        box = [slice(0, size) for size in shape]
+        for axis, along in divided_axes(axes).items():
+            bounds = bounds_of(shape[axis], self.size(along))
+            own = self.index(place, along)
+            box[axis] = slice(bounds[own], bounds[own + 1])
+        return tuple(box)
 
     def part_sizes(self, size: int, by_worker: bool = False) -> list[int]:
         """Returns how many rows of a variable each replica, or worker, has.
@@ -346,20 +335,31 @@ class Mesh:
         return [end - start for start, end in zip(bounds, bounds[1:])]
 
 
-def block_of(axes: Sequence[int], num: int) -> tuple[int, ...] | None:
-    """Returns how many replicas of a worker lie along each axis of a mesh.
+def block_of(axes: Sequence[int], num: int) -> tuple[int, ...]:
+    """Returns how many of a worker's `num` devices lie along each mesh axis.
 
-    Workers' replicas are numbered one worker after the other, so the last axes
-    lie inside a worker. Returns `None` if they are no blocks of the mesh.
+    As many as possible lie along the last axis, so that it is inside of a
+    worker. Some block exists if workers have equal numbers of devices.
+
+    >>> block_of((2, 4), 4), block_of((3, 2), 3)
+    ((1, 4), (3, 1))
     """
     block: list[int] = []
     for size in reversed(axes):
-        own = min(size, num)
-        if size % own or num % own:
-            return None
+        own = math.gcd(size, num)
         block.insert(0, own)
         num //= own
     return tuple(block)
+
+
+def _ravelled(
+    position: Sequence[int], sizes: Sequence[int], along: MeshAxes
+) -> int:
+    """Returns the number of a position along some axes, in C order."""
+    number = 0
+    for axis in along:
+        number = number * sizes[axis] + position[axis]
+    return number
 
 
 def _unravelled(number: int, sizes: Sequence[int]) -> tuple[int, ...]:

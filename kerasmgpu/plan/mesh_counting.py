@@ -26,19 +26,19 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from kerasmgpu.commands.traced_step import trace_job
     from kerasmgpu.strategies.divisible_variables import DivisibleVariables
     from kerasmgpu.strategies.imagined_steps import ImaginedSteps
-    from kerasmgpu.strategies.layouts import layouts_of
+    from kerasmgpu.strategies.layouts import Layouts
 
     model, step = trace_job(job)
     distribution: Any = step.distribution
     num_devices = distribution.device_mesh.devices.size
     num_machines = -(-num_devices // job["replicas_per_machine"])
-    layouts = layouts_of(distribution, num_machines)
+    layouts = Layouts(distribution)
+    layouts.check_workers(num_machines)
     names = layouts.axis_names
     if not names:  # One axis: its name, or those of the joined ones.
         large = [name for name, size in layouts.mesh.items() if size > 1]
         names = (" and ".join(large),)
-    sizes = layouts.axes or (len(layouts.devices),)
-    axes = {name: size for name, size in zip(names, sizes) if size > 1}
+    axes = {n: size for n, size in zip(names, layouts.axes) if size > 1}
     variables = DivisibleVariables(model)
     whole = (None,) * len(axes)
     layout = tuple(

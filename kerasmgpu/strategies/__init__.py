@@ -25,14 +25,13 @@ from kerasmgpu.job import cluster, job_token, membership
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.replica_arithmetic import MIN_SHARD_BYTES, groups_of_mesh
 from kerasmgpu.strategies import noted_distributions
-from kerasmgpu.strategies.auto_layouts import auto_layouts_of
+from kerasmgpu.strategies.auto_layouts import AutoLayouts
 from kerasmgpu.strategies.exact_steps import ExactSteps
 from kerasmgpu.strategies.found_layout import on_mesh
 from kerasmgpu.strategies.layouts import (
     Distribution,
     Layouts,
     check_micro_batches,
-    layouts_of,
 )
 from kerasmgpu.strategies.sharding import Shard
 from kerasmgpu.strategy_settings import Settings
@@ -385,10 +384,11 @@ def strategy(
             )
         num_workers = 1 if worker is None else worker.num_workers
         layouts = (
-            auto_layouts_of(distribution, num_workers, memory)
+            AutoLayouts(distribution, memory)
             if layout == "auto"
-            else layouts_of(distribution, num_workers, strict)
+            else Layouts(distribution, strict)
         )
+        layouts.check_workers(num_workers)
         check_micro_batches(layouts, micro_batches)
         devices = layouts.devices
         if worker is not None:

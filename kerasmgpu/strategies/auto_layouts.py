@@ -13,7 +13,6 @@ from kerasmgpu._keras import made_variables
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     ShardedVariable,
@@ -61,8 +60,7 @@ class AutoLayouts(Layouts):
     ) -> AxesToShard | None:
         if variable.spec is not None or reference is not None:
             return super()._axes(variable, reference)
-        sizes = self.axes or (len(self.devices),)
-        axes = most_divided(variable.shape, sizes)
+        axes = most_divided(variable.shape, self.axes)
         return None if set(axes) == {None} else axes
 
     def _described(
@@ -171,28 +169,6 @@ def _kept_axes(variables: list[Any]) -> AxesToShard | None:
         not isinstance(one, ShardedVariable) or one.is_captured for one in held
     )
     return held[0].shard_axes if is_kept else None
-
-
-def auto_layouts_of(
-    distribution: Distribution,
-    num_workers: int,
-    memory: int | None,
-) -> AutoLayouts:
-    """Returns the layouts that a job finds; arguments as for `layouts_of`.
-
-    Raises:
-        InputError: If workers have no blocks of the mesh.
-    """
-    layouts = AutoLayouts(distribution, memory)
-    each, left = divmod(len(layouts.devices), num_workers)
-    axes = layouts.axes or (len(layouts.devices),)
-    if left or not each or block_of(axes, each) is None:
-        raise InputError(
-            'layout="auto" is for workers that each have a block of the mesh. '
-            f"Received: {num_workers} workers, a mesh of "
-            f"{'x'.join(map(str, axes))}; give the layout as a dictionary"
-        )
-    return layouts
 
 
 def _written(*arguments: Any) -> bytes:

@@ -23,10 +23,8 @@ from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import (
-    BETWEEN_GROUPS,
-    WITHIN_GROUPS,
     Mesh,
-    block_of,
+    MeshAxes,
 )
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.execution import (
@@ -159,8 +157,7 @@ class ExactSteps(_Strategy):
             self.extended.axis_to_shard = Sharding(
                 settings.shard,
                 settings.min_shard_bytes,
-                lambda: self.replicas.mesh.total,
-                lambda: self.replicas.mesh.groups,
+                lambda: self.replicas.mesh.axes,
             )
         self._offload()
 
@@ -199,7 +196,7 @@ class ExactSteps(_Strategy):
                 f"Received: {total} workers of one replica each; give the "
                 "number of replicas of a group, such as shard_over=2."
             )
-        if total % number or block_of((total // number, number), own) is None:
+        if total % number or (own % number and number % own):
             raise InputError(
                 "shard_over must divide the number of replicas, and a worker's "
                 "replicas into whole groups, or groups into whole workers. "
@@ -293,10 +290,8 @@ class ExactSteps(_Strategy):
             self.num_workers,
             False if runs_as_gpus() else None,
             divides_rows=self.divides_rows,
-            axes=self.layouts.axes if self.layouts else (),
-            groups=groups_of(
-                len(devices) * self.num_workers, self.settings.shard_over
-            ),
+            axes=self._mesh_axes,
+            joins_axes=self.layouts is None,
         )
         all_gather = functools.partial(workers.gather, self)
         repeats = self.num_workers > 1 and self.settings.micro_batches == "auto"
@@ -304,19 +299,26 @@ class ExactSteps(_Strategy):
         return self.extended.replicas(mesh, all_gather, together)
 
     @property
-    def axis_names(self) -> dict[int, str]:
+    def _mesh_axes(self) -> tuple[int, ...]:
+        if self.layouts is not None:
+            return self.layouts.axes
+        total = self.num_replicas_in_sync
+        groups = groups_of(total, self.settings.shard_over)
+        return (groups, total // groups) if groups > 1 else (total,)
+
+    @property
+    def axis_names(self) -> dict[MeshAxes, str]:
         """Names of the mesh axes along which replicas send; empty for one axis.
 
         With `shard_over` these are `"all replicas"`, `"a group"` and `"the
         groups"`: between replicas of different groups that have equal parts.
         """
-        if self.replicas.mesh.groups > 1:
-            return {
-                0: "all replicas",
-                WITHIN_GROUPS: "a group",
-                BETWEEN_GROUPS: "the groups",
-            }
-        return dict(enumerate(self.layouts.axis_names if self.layouts else ()))
+        if self.layouts is not None:
+            names = self.layouts.axis_names
+            return {(axis,): name for axis, name in enumerate(names)}
+        if len(self._mesh_axes) == 1:
+            return {}
+        return {(0, 1): "all replicas", (1,): "a group", (0,): "the groups"}
 
     @functools.cached_property
     def _partitioned_steps(
@@ -536,7 +538,7 @@ class ExactSteps(_Strategy):
             in_order: Whether outputs must keep the order of the rows, as those
                 of `predict`; files are not sharded then.
         """
-        if not self.divides_rows or self.replicas.mesh.axes:
+        if not self.divides_rows or self.replicas.mesh.num_axes > 1:
             file_sharding.require_whole(dataset, self.num_workers)
             return Feed(dataset)
         if not feeds.are_all_rows(dataset.element_spec):

@@ -151,7 +151,7 @@ class ImaginedSteps:
             kind = one.name.partition(".")[0]
             for tensor in one.sizes(mesh):
                 num_bytes = report.bytes_of(tensor, self._rows)
-                size = mesh.num_devices(one.axis)
+                size = mesh.num_devices(one.along(mesh))
                 if size > 1:
                     sent[one.axis] += in_a_ring(kind, num_bytes, size)
         return sent

@@ -138,8 +138,8 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
     written = program.written()
     costs = layer_costs(model, written, rows)
     along = {
-        name: sum(one.along[number] for one in costs)
-        for number, name in strategy.axis_names.items()
+        name: sum(one.along[axes] for one in costs)
+        for axes, name in strategy.axis_names.items()
     }
     linked = report.linked_bytes(written)
     return LayoutReport(model.name, replicas, rows, costs, along, linked)

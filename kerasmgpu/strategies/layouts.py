@@ -15,7 +15,6 @@ from kerasmgpu._keras.distribution_backend import (
 )
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.mesh import block_of
 from kerasmgpu.strategies.sharding import NewVariable, Sharding
 
 Distribution: TypeAlias = Any
@@ -41,12 +40,11 @@ class Layouts(Sharding):
             `get_data_layout` and `get_variable_layout` are asked.
         strict: Boolean, whether keys of its layout map that match nothing are
             an error instead of a warning.
-        joins_axes: Whether a mesh of several axes is one of a single axis, as
-            where workers have no blocks of it.
-
     Attributes:
         devices: List of names of all devices of its mesh, such as `"CPU:0"`, in
             C order of `axes`.
+        axes: Tuple of sizes of the mesh axes, that of the rows first. One if
+            only one has several devices, or if no variable is divided.
         divides_variables: Whether its layouts may divide variables.
 
     Raises:
@@ -58,7 +56,6 @@ class Layouts(Sharding):
         self,
         distribution: Distribution,
         strict: bool = False,
-        joins_axes: bool = False,
     ) -> None:
         if not isinstance(distribution, ABSTRACT):
             raise InputError(
@@ -66,7 +63,7 @@ class Layouts(Sharding):
                 f"ModelParallel or Distribution. Received: {distribution!r}"
             )
         mesh = distribution.device_mesh
-        super().__init__("layouts", 0, lambda: len(self.devices))
+        super().__init__("layouts", 0, lambda: self._mesh_sizes)
         self.distribution = distribution
         self.devices = [str(name).upper() for name in np.ravel(mesh.devices)]
         if len(set(self.devices)) < len(self.devices):
@@ -74,6 +71,7 @@ class Layouts(Sharding):
                 "A device mesh must have different devices. Received: "
                 f"{', '.join(self.devices)}"
             )
+        self._mesh_sizes: tuple[int, ...] = (len(self.devices),)
         self._sizes = dict(zip(mesh.axis_names, mesh.shape))
         of_data = distribution.get_data_layout((len(self.devices), 1))
         rows, *_ = sharding_of(of_data).spec
@@ -84,10 +82,7 @@ class Layouts(Sharding):
         self._checked = False
         self._names = [name for name, size in self._sizes.items() if size > 1]
         if len(self._names) > 1 and self.divides_variables:
-            if joins_axes:
-                self._warn_of_joined_axes()
-            else:
-                self._keep_axes(rows)
+            self._keep_axes(rows)
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -97,14 +92,14 @@ class Layouts(Sharding):
     @property
     def axis_names(self) -> tuple[str, ...]:
         """Names of `axes`; empty for one axis."""
-        return tuple(self._names) if self.axes else ()
+        return tuple(self._names) if len(self.axes) > 1 else ()
 
     @property
     def num_row_shares(self) -> int:
         """Number of parts into which a batch is divided by rows."""
         if not self.divides_rows:
             return 1
-        return self.axes[0] if self.axes else len(self.devices)
+        return self.axes[0]
 
     def _size(self, axis: str | None) -> int:
         return 1 if axis is None else self._sizes[axis]
@@ -121,7 +116,7 @@ class Layouts(Sharding):
         """Orders axes and devices so that the axis of the rows is the first."""
         mesh = self.distribution.device_mesh
         self._names.sort(key=lambda name: name != rows)
-        self.axes = tuple(self._sizes[name] for name in self._names)
+        self._mesh_sizes = tuple(self._sizes[name] for name in self._names)
         every = list(mesh.axis_names)
         first = [every.index(name) for name in self._names]
         order = [*first, *(n for n in range(len(every)) if n not in first)]
@@ -129,21 +124,6 @@ class Layouts(Sharding):
         self.devices = [
             str(name).upper() for name in devices.transpose(order).ravel()
         ]
-
-    def _warn_of_joined_axes(self) -> None:
-        number = len(self.devices)
-        logging.warning(
-            "kerasmgpu: workers have no blocks of the mesh, so its axes "
-            "%s are one axis of %d devices: rows and "
-            "each variable that the layout divides are divided over all %d. "
-            "Results are those of one device. A mesh with one axis above 1 is "
-            "laid out as it says.",
-            " and ".join(
-                f"{name!r} ({self._sizes[name]})" for name in self._names
-            ),
-            number,
-            number,
-        )
 
     def _axes(
         self, variable: NewVariable, reference: AxesToShard | None
@@ -158,7 +138,7 @@ class Layouts(Sharding):
         Args:
             spec: Mesh axis of each axis of the variable, or `None`.
         """
-        if not self.axes:
+        if len(self.axes) == 1:
             sizes = [self._size(name) for name in spec]
             most = max(sizes, default=1)
             return (sizes.index(most),) if most > 1 else None
@@ -166,6 +146,16 @@ class Layouts(Sharding):
             spec.index(name) if name in spec else None for name in self._names
         ]
         return None if set(axes) == {None} else tuple(axes)
+
+    def check_workers(self, num_workers: int) -> None:
+        """Raises an `InputError` if workers have unequal numbers of devices."""
+        each, left = divmod(len(self.devices), num_workers)
+        if left or not each:
+            raise InputError(
+                "The devices of a mesh are those of all workers, as many of "
+                f"each. Received: {len(self.devices)} devices, {num_workers} "
+                "workers"
+            )
 
     def check(self, model: keras.Model) -> None:
         """Warns, once, of keys of the layout map that match nothing in a model.
@@ -201,31 +191,6 @@ def mesh_of(distribution: Distribution | None) -> dict[str, int] | None:
         return None
     mesh = distribution.device_mesh
     return dict(zip(mesh.axis_names, map(int, mesh.shape)))
-
-
-def layouts_of(
-    distribution: Distribution,
-    num_workers: int = 1,
-    strict: bool = False,
-) -> Layouts:
-    """Returns the layouts with which a job follows a distribution.
-
-    Args:
-        distribution: See `Layouts`.
-
-    Raises:
-        InputError: See `Layouts`; if workers have unequal numbers of devices.
-    """
-    layouts = Layouts(distribution, strict)
-    each, left = divmod(len(layouts.devices), num_workers)
-    if left or not each:
-        raise InputError(
-            "The devices of a mesh are those of all workers, as many of each. "
-            f"Received: {len(layouts.devices)} devices, {num_workers} workers"
-        )
-    if layouts.axes and block_of(layouts.axes, each) is None:
-        layouts = Layouts(distribution, strict, joins_axes=True)
-    return layouts
 
 
 def check_micro_batches(layouts: Layouts, micro_batches: int | str) -> None:

@@ -19,6 +19,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     LocalSizes,
+    Sharded,
     is_of_batch,
     is_of_variable,
 )
@@ -273,12 +274,10 @@ class _Choice:
         """Returns the bytes of a replica's part of a tensor of `total` bytes."""
         if total is None:
             total = self._program.cost.bytes_of(tensor)
-        for axis, plans in enumerate(self._program.plans):
+        for plans in self._program.plans:
             kind = plans.kinds.get(tensor)
-            if is_of_batch(kind):
-                total = -(-total // self._mesh.size(axis))
-            elif is_of_variable(kind):
-                total = -(-total // self._mesh.num_devices(axis))
+            if isinstance(kind, Sharded):
+                total = -(-total // self._mesh.num_parts(kind.rows))
         return total
 
     # What it costs -------------------------------------------------------
@@ -290,9 +289,10 @@ class _Choice:
         if flops is None:
             return written
         share = 1
-        for axis, plans in enumerate(self._program.plans):
+        pairs = zip(self._mesh.planning_axes, self._program.plans)
+        for along, plans in pairs:
             if plans.nodes[node].is_local:
-                share *= self._mesh.size(axis)
+                share *= self._mesh.size(along)
         value = self._program.cost.value_of(flops) / share
         return written + value / _FLOPS_PER_BYTE
 

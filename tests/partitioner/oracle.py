@@ -55,9 +55,12 @@ SETTINGS = ("memory", "gpus", "worker 0", "worker 1", "xla")
 GROUPS = {
     "mesh": (4, 0, 1, {"axes": (2, 2)}),
     "mesh, worker 1": (4, 1, 2, {"axes": (2, 4), "shares_memory": False}),
-    "groups": (4, 0, 1, {"groups": 2}),
-    "groups, worker 1": (4, 1, 2, {"groups": 4, "shares_memory": False}),
-    "groups over workers": (2, 1, 4, {"groups": 2}),
+    "groups": (4, 0, 1, {"axes": (2, 2), "joins_axes": True}),
+    "groups, worker 1": (
+        *(4, 1, 2),
+        {"axes": (4, 2), "joins_axes": True, "shares_memory": False},
+    ),
+    "groups over workers": (2, 1, 4, {"axes": (2, 4), "joins_axes": True}),
 }
 """Settings of programs with variables: a worker's replicas, its index, workers,
 and fields of the `Mesh`. Variables are divided along random axes of a mesh, or
@@ -245,7 +248,8 @@ def library(program, setting):
             min_shard_bytes=0,
             micro_batches=own.micro_batches,
         )
-        if "axes" in fields:
+        has_axes = bool(fields) and "joins_axes" not in fields
+        if has_axes:
             same = random.Random(program.function_text())
             strategy.extended.axis_to_shard = RandomAxes(
                 fields["axes"], lambda variable: same
@@ -258,7 +262,7 @@ def library(program, setting):
             name="step",
         )
         in_shares = tuple(
-            own.shares and given.is_batch and "axes" not in fields
+            own.shares and given.is_batch and not has_axes
             for given in program.inputs.values()
         )
         written = partitioned.program(

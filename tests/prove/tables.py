@@ -14,7 +14,7 @@ from kerasmgpu.memory.traced_step import with_variables
 from kerasmgpu.memory.written_step import WrittenStep
 from kerasmgpu.prove.order import check_order
 from kerasmgpu.prove.placement import place
-from kerasmgpu.strategies.layouts import layouts_of
+from kerasmgpu.strategies.layouts import Layouts
 from kerasmgpu.strategies.noted_distributions import noted
 from tests.parity.meshes import both_divided
 
@@ -111,7 +111,7 @@ def proved(step, name):
     begin = time.perf_counter()
     layouts = None
     if step.distribution is not None:
-        layouts = layouts_of(step.distribution, 1)
+        layouts = Layouts(step.distribution)
     setting = Setting(
         4, layouts, min_shard_bytes=0, device_type="GPU", **SETTINGS[name]
     )

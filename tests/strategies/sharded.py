@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import math
 
 import pytest
 import tensorflow as tf
@@ -11,6 +10,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.engine.extended import LocalExtended
 from kerasmgpu.partitioner.lowering import collective_operations, collectives
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.strategies.sharding import Sharding
 from tests.devices import device_names
@@ -50,8 +50,7 @@ class RandomAxes(Sharding):
     """
 
     def __init__(self, sizes, random_of):
-        super().__init__("weights", 0, lambda: math.prod(sizes))
-        self.axes = sizes
+        super().__init__("weights", 0, lambda: sizes)
         self._random_of = random_of
 
     def _axes(self, variable, reference):
@@ -81,18 +80,13 @@ def pretended_worker(index, num_workers, shares_memory=True, **fields):
         index: The worker's number.
         num_workers: Workers of the job.
         shares_memory: Whether its devices share memory, as CPUs do.
-        **fields: Other fields of the `Mesh`.
+        **fields: Other arguments of `Mesh.on`.
     """
 
     def replicas(self, mesh, all_gather, together):
+        worker = index, num_workers, shares_memory
         return collectives.CollectiveReplicas(
-            dataclasses.replace(
-                mesh,
-                worker=index,
-                num_workers=num_workers,
-                shares_memory=shares_memory,
-                **fields,
-            )
+            Mesh.on(mesh.devices, mesh.host, *worker, **fields)
         )
 
     def gathered(self, own):

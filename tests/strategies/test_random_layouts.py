@@ -31,7 +31,7 @@ def strategy_of(shape, random_axes):
         )
     )
     strategy.extended.axis_to_shard = RandomAxes(
-        strategy.layouts.axes or (count,), lambda variable: random_axes
+        strategy.layouts.axes, lambda variable: random_axes
     )
     return strategy
 

@@ -75,7 +75,7 @@ def test_groups_end_as_one_device(num_replicas, over, micro_batches, float64):
         np.testing.assert_allclose(many, one, rtol=0, atol=1e-12)
     for weight in model.trainable_weights + model.optimizer.variables[2:]:
         parts = [part.numpy() for part in weight.value.parts]
-        of_all = weight.value.shard_axes == (0,)
+        of_all = weight.value.shard_axes == (0, 0)
         assert of_all == ("embedding" in weight.path)
         for part, other in zip(parts, parts[over:]):
             assert of_all or np.array_equal(part, other)
@@ -170,7 +170,8 @@ def test_a_mesh_of_groups():
     strategy = kerasmgpu.strategy(mesh=(2, 3), shard="weights")
     assert strategy.num_replicas_in_sync == 6
     assert (
-        strategy.settings.shard_over == 3 and strategy.replicas.mesh.groups == 2
+        strategy.settings.shard_over == 3
+        and strategy.replicas.mesh.axes == (2, 3)
     )
 
 

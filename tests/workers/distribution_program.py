@@ -1,6 +1,6 @@
 """A case of `shared_program`: data that programs of `keras.distribution` feed.
 
-The argument is a key of `DISTRIBUTIONS`, or `FOUND`.
+The argument is a key of `DISTRIBUTIONS`, `FOUND` or `THREE_BY_TWO`.
 """
 
 import atexit
@@ -30,6 +30,8 @@ def run(strategy, name, _):
     strategy()
     if name == FOUND:
         return with_found_layout(kerasmgpu.strategy(mesh=(1, 2), layout="auto"))
+    if name == THREE_BY_TWO:
+        return on_three_by_two(kerasmgpu.strategy(mesh=(3, 2), layout=LAYOUT))
     distribution = DISTRIBUTIONS[name](keras.distribution.list_devices())
     costs = layer_costs(distribution)
     if name == "data":
@@ -61,6 +63,25 @@ DISTRIBUTIONS = {"data": data_parallel, "model": model_parallel}
 
 FOUND = "found"
 """Name of the case in which the layout is found, by the first worker."""
+
+
+THREE_BY_TWO = "3 by 2"
+"""Name of the case in which the layout's axis lies between two workers."""
+
+LAYOUT = {"hidden/kernel": (None, "model"), "end/kernel": ("model", "batch")}
+
+
+def on_three_by_two(strategy):
+    """Weights of a model, and the shapes of this process's parts of them."""
+    with strategy.scope():
+        model = built()
+    model.fit(X, Y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    parts = {
+        weight.path: [tuple(part.shape) for part in weight.value.parts]
+        for weight in model.weights
+        if hasattr(weight.value, "parts")
+    }
+    return model.get_weights(), parts
 
 
 def with_found_layout(strategy):

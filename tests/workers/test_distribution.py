@@ -13,6 +13,7 @@ from tests.workers.distribution_program import (
     FOUND,
     KINDS,
     SHARDED,
+    THREE_BY_TWO,
 )
 
 
@@ -70,3 +71,16 @@ def test_workers_have_the_layout_that_the_first_one_finds(job):
     for found in (first, second):
         for own, expected in zip(found, weights, strict=True):
             np.testing.assert_allclose(own, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.job_case(2, 3, f"distribution {THREE_BY_TWO}")
+def test_workers_that_are_no_rows_of_the_mesh_follow_the_layout(job):
+    weights, _ = distribution_program.on_three_by_two(
+        kerasmgpu.strategy(num_replicas=1)
+    )
+    for (found, parts), columns in zip(job.workers, (4, 3)):
+        for own, expected in zip(found, weights, strict=True):
+            np.testing.assert_allclose(own, expected, atol=1e-5)
+        assert parts["hidden/kernel"] == 3 * [(5, columns)]
+        assert parts["end/kernel"] == [(columns, 1), (columns, 0), (columns, 0)]

@@ -17,16 +17,16 @@ class LookUp(Communication):
 
     Attributes:
         node: The `graph.Node` of the look-up: `(table, numbers, …)`.
-        along: The mesh axis along which the table's rows are divided.
+        on_axis: The planning axis on which the table's rows are divided.
     """
 
     node: Node
-    along: int
+    on_axis: int
     name: ClassVar[str] = "look_up"
 
     @property
     def axis(self) -> int:
-        return self.along
+        return self.on_axis
 
     def sizes(self, mesh: Mesh) -> list[Sent]:
         sent = (self.inputs[1], self.outputs[0])

@@ -8,13 +8,13 @@ from typing import ClassVar, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS, WITHIN_GROUPS, Mesh
+from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
+    PartlySummed,
     Placement,
     Rows,
     Sharded,
-    SummedInGroups,
     is_local,
     is_of_batch,
 )
@@ -35,7 +35,7 @@ class Value:
 
     Attributes:
         tensor: The `graph.Tensor`.
-        placement: A kind for each axis of the device mesh.
+        placement: A kind for each planning axis of the device mesh.
     """
 
     tensor: Tensor
@@ -43,7 +43,7 @@ class Value:
 
     @property
     def kind(self) -> Kind:
-        """The kind on the only axis of the mesh."""
+        """The kind on the only planning axis of the mesh."""
         (kind,) = self.placement
         return kind
 
@@ -72,16 +72,6 @@ def value(tensor: Tensor, kind: Kind, num_axes: int = 1) -> Value:
     return Value(tensor, (kind,) * num_axes)
 
 
-def _axis_of_line(before: Kind, after: Kind) -> int:
-    """Returns `Instruction.axis` on a mesh of one axis."""
-    if isinstance(before, SummedInGroups):
-        return BETWEEN_GROUPS
-    for kind in (before, after):
-        if isinstance(kind, Sharded) and kind.rows.over == WITHIN_GROUPS:
-            return WITHIN_GROUPS
-    return 0
-
-
 class Runs(enum.Enum):
     """Where an operation runs."""
 
@@ -105,22 +95,35 @@ class Instruction:
 
     @property
     def axis(self) -> int:
-        """The mesh axis along which the output's kind differs from the input's.
+        """The planning axis on which the output's kind differs from the input's.
 
-        It is that of all its inputs and outputs. With `Mesh.groups`, it can be
-        `WITHIN_GROUPS` or `BETWEEN_GROUPS`.
+        It is that of all its inputs and outputs.
         """
         before, after = self.inputs[0].placement, self.outputs[0].placement
-        if len(after) == 1:
-            return _axis_of_line(before[0], after[0])
         differs = (a for a in range(len(after)) if before[a] != after[a])
         return next(differs, 0)
 
+    def along(self, mesh: Mesh) -> MeshAxes:
+        """Returns the mesh axes along which the output differs from the input.
+
+        They are some of those of the planning axis `axis`, or all.
+        """
+        axis = self.axis
+        every = mesh.planning_axes[axis]
+        before, after = (
+            one.placement[axis] for one in (self.inputs[0], self.outputs[0])
+        )
+        if isinstance(before, PartlySummed):
+            return tuple(one for one in every if one not in before.rows.over)
+        for kind in (before, after):
+            if isinstance(kind, Sharded):
+                return kind.rows.over
+        return every
+
     @property
     def kind_before(self) -> Kind:
-        """The first input's kind along `axis`."""
-        placement = self.inputs[0].placement
-        return placement[self.axis if len(placement) > 1 else 0]
+        """The first input's kind on the planning axis `axis`."""
+        return self.inputs[0].placement[self.axis]
 
     needs_all_replicas: ClassVar[bool] = False
     """Whether it can't run in a function of one replica: it communicates, or
@@ -133,7 +136,7 @@ class Operation(Instruction):
 
     Attributes:
         node: The `graph.Node`.
-        plans: Its `rules.table.Plan` on each axis of the mesh.
+        plans: Its `rules.table.Plan` on each planning axis of the mesh.
         runs: Where it runs; `None` before `place_operations`.
         home: The place where it runs if it runs once.
         is_guarded: Whether its kernel fails for a share without rows, and some
@@ -236,11 +239,11 @@ class FirstOnly(Instruction):
     """Makes a whole value a partial sum: 0 on all replicas but the first.
 
     Attributes:
-        of_groups: Whether it makes a partial sum in each group one of all
-            replicas: 0 on all but those of the first group; see `Mesh.groups`.
+        summed: Mesh axes along which the input is a partial sum already. It is 0
+            on all replicas but the first ones along the others.
     """
 
-    of_groups: bool = False
+    summed: MeshAxes = ()
     needs_all_replicas: ClassVar[bool] = True
 
 
@@ -259,9 +262,8 @@ class Communication(Instruction):
     @property
     def is_of_rows(self) -> bool:
         """Whether each micro-batch sends its rows, along an axis without rows."""
-        return len(self.inputs[0].placement) > 1 and any(
-            is_of_batch(one.placement[0]) and self.axis > 0
-            for one in self.inputs
+        return self.axis > 0 and any(
+            is_of_batch(one.placement[0]) for one in self.inputs
         )
 
     def sizes(self, mesh: Mesh) -> "list[Sent]":
@@ -270,15 +272,12 @@ class Communication(Instruction):
 
     def sent(self, one: Value, dtype: tf.DType, mesh: Mesh) -> "Sent":
         """Returns the `Sent` of a value that is sent in a type."""
+        along = self.along(mesh)
         parts = math.prod(
-            mesh.size(axis)
-            for axis, kind in enumerate(one.placement)
-            if axis != self.axis and isinstance(kind, Sharded)
+            mesh.num_parts(kind.rows)
+            for kind in one.placement
+            if isinstance(kind, Sharded) and kind.rows.over != along
         )
-        if one.has(SummedInGroups):
-            parts = mesh.num_devices(WITHIN_GROUPS)
-        elif self.axis == WITHIN_GROUPS and len(one.placement) == 1:
-            parts = 1
         return one.tensor, one.tensor.num_elements, Fraction(dtype.size, parts)
 
     def type_of(self, one: Value) -> tf.DType:

@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
     value,
 )
-from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
 from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
 from kerasmgpu.partitioner.rules.integers import always_holds
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind
@@ -20,8 +20,8 @@ from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import CAN_FAIL, Trait
 
-Members: TypeAlias = tuple[str, int | None]
-"""Members of collectives, `"replicas"` or `"hosts"`, and the mesh axis of their
+Members: TypeAlias = tuple[str, MeshAxes | None]
+"""Members of collectives, `"replicas"` or `"hosts"`, and the mesh axes of their
 lines; `None`: those of the whole mesh."""
 
 

@@ -181,8 +181,8 @@ def _kind(kind: kinds.Kind) -> str:
         return "R"
     if isinstance(kind, kinds.Sharded):
         name = "kept" if isinstance(kind, kinds.Kept) else "S"
-        if isinstance(kind, kinds.SummedInGroups):
-            name = "summed in groups, S"
+        if isinstance(kind, kinds.PartlySummed):
+            name = "partly summed, S"
         if kind.outer == kind.inner == 1:
             return f"{name}({kind.axis})"
         return f"{name}({kind.axis}, {kind.outer} * rows * {kind.inner})"

@@ -20,6 +20,7 @@ from kerasmgpu.partitioner.lowering.turns import (
     take_turns,
 )
 from kerasmgpu.partitioner.lowering.update_together import update_together
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.passes.agree import agree
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums
@@ -38,7 +39,7 @@ from kerasmgpu.partitioner.passes.outline import outline, pays
 from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
-from kerasmgpu.partitioner.passes.sum_in_first_group import sum_in_first_group
+from kerasmgpu.partitioner.passes.sum_once import sum_once
 from kerasmgpu.partitioner.step.references import Reference
 
 
@@ -94,11 +95,15 @@ def _updates_together(program: Lowered) -> bool:
     )
 
 
+def _is_joined(along: MeshAxes) -> bool:
+    return len(along) > 1
+
+
 PASSES: Sequence[OnProgram | OnNodes] = (
     OnProgram(
-        sum_in_first_group,
-        "sums over rows that each group has are made by the first one",
-        lambda program: program.mesh.groups > 1,
+        sum_once,
+        "sums over rows that several replicas have count once",
+        lambda program: any(map(_is_joined, program.mesh.planning_axes)),
         on_bodies=True,
     ),
     OnProgram(

@@ -8,6 +8,7 @@ from tensorflow.core.framework import function_pb2
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.step.graph import Tensor
 
 
@@ -54,7 +55,7 @@ class Build(Function):
             view.give(made, parts[:: self.mesh.micro_batches])
         return view
 
-    def on_line(self, axis: int, places: Sequence[int]) -> "Build":
+    def on_line(self, along: MeshAxes, places: Sequence[int]) -> "Build":
         """Returns a view of this function for a line of a mesh's replicas.
 
         The line is a mesh of one axis, whose places are counted along it. Nodes
@@ -66,13 +67,13 @@ class Build(Function):
         """
 
         def view() -> "Build":
-            made, mesh = copy.copy(self), self.mesh.line(axis, places)
+            made, mesh = copy.copy(self), self.mesh.line(along, places)
             made.whole, made.places, made.mesh = self, places, mesh
-            made.line = axis, self.mesh.number_of(axis, places)
+            made.line = along, self.mesh.number_of(along, places)
             made.replicas = made._row_shares = self.replicas.on_line(mesh)
             made.sizes = copy.copy(self.sizes)
             made.sizes.places = places
             made._natural, made._values, made._kept = {}, {}, {}
             return made
 
-        return self.keep(("line", axis, places), view)
+        return self.keep(("line", along, places), view)

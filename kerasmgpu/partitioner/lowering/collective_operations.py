@@ -17,7 +17,7 @@ from kerasmgpu.partitioner.lowering.lengths import (
     product,
 )
 from kerasmgpu.partitioner.lowering.replicas import Replicas, Together
-from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS, WITHIN_GROUPS, Mesh
+from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 
@@ -33,23 +33,23 @@ def new_groups(mesh: Mesh) -> dict[Members, list[int]]:
     """Returns group keys for a function that is yet to be written.
 
     Returns:
-        `{(members, axis): keys}`, with a key for each line of the job along the
-        mesh axis; for the axis `None`, a key for all of the members.
+        `{(members, axes): keys}`, with a key for each line of the job along
+        each mesh axis; for the axes `None`, a key for all of the members.
     """
-    axes = [None, *range(len(mesh.axes))]
-    if mesh.groups > 1:
-        axes += [WITHIN_GROUPS, BETWEEN_GROUPS]
+    axes: list[MeshAxes | None] = [None]
+    if len(mesh.axes) > 1:
+        axes += [(axis,) for axis in range(len(mesh.axes))]
     return {
-        (members, axis): _new_keys(mesh, axis)
+        (members, along): _new_keys(mesh, along)
         for members in ("replicas", "hosts")
-        for axis in axes
+        for along in axes
     }
 
 
 def _new_keys(
-    mesh: Mesh, axis: int | None, numbers: Iterator[int] | None = None
+    mesh: Mesh, along: MeshAxes | None, numbers: Iterator[int] | None = None
 ) -> list[int]:
-    number = 1 if axis is None else mesh.total // mesh.size(axis)
+    number = 1 if along is None else mesh.total // mesh.size(along)
     return [next(numbers or _groups) for _ in range(number)]
 
 
@@ -181,23 +181,23 @@ class Collectives(Replicas):
             elements: Number of elements of each member's value; `None` for a
                 dynamic shape.
         """
-        axis, line = build.line
+        along, line = build.line
         while (outer := build.whole or build.parent) is not None:
             build = outer
         mesh = build.program.mesh
         recorded = build.keep("collectives", list)
         # Workers of other lines have other parts, and send no empty ones.
-        if axis is None or not mesh.has_lines_of_other_workers:
+        if along is None or not mesh.has_lines_of_other_workers:
             recorded.append((members, merge, elements, dtype.name))
         groups = build.keep(
-            ("groups", members, axis),
+            ("groups", members, along),
             lambda: (
-                build.program.groups.get((members, axis))
-                or _new_keys(mesh, axis, self.group_numbers)
+                build.program.groups.get((members, along))
+                or _new_keys(mesh, along, self.group_numbers)
             ),
         )
         instances = build.keep(
-            ("instances", members, axis, line), lambda: itertools.count(1)
+            ("instances", members, along, line), lambda: itertools.count(1)
         )
         return Keys(self.num_members(members), groups[line], next(instances))
 

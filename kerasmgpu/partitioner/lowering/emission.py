@@ -29,7 +29,7 @@ from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.once import runs_once
 from kerasmgpu.partitioner.lowering.operations import writer_of
 from kerasmgpu.partitioner.lowering.replicas import combined
-from kerasmgpu.partitioner.mesh import WITHIN_GROUPS, first_on_device
+from kerasmgpu.partitioner.mesh import first_on_device
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.kinds import (
@@ -332,20 +332,21 @@ def _alias(build: Build, alias: ir.Alias) -> None:
 
 
 def _first_only(build: Build, part: ir.FirstOnly) -> None:
-    whole, first = build.references(part.inputs[0]), build.mesh.first
-    places = range(build.mesh.num)
-    last = build.mesh.size(WITHIN_GROUPS) - 1 if part.of_groups else 0
+    whole, mesh = build.references(part.inputs[0]), build.mesh
+    (every,) = mesh.planning_axes
+    others = tuple(axis for axis in every if axis not in part.summed)
+    is_first = [mesh.index(place, others) == 0 for place in range(mesh.num)]
     if build.program.is_compiled:
         # XLA compiles one function for all replicas, which is passed whether it
         # runs on the job's first one.
         made = [
-            build.value_if(first + place <= last, whole[place], place)
-            for place in places
+            build.value_if(is_its, whole[place], place)
+            for place, is_its in enumerate(is_first)
         ]
     else:
-        its = [place for place in places if first + place <= last]
+        its = [place for place, is_its in enumerate(is_first) if is_its]
         made = _zeros_but(build, whole, its)
-    note = build.give if part.of_groups else build.hold
+    note = build.give if part.summed else build.hold
     note(part.outputs[0], made)
 
 

@@ -10,6 +10,7 @@ from kerasmgpu.partitioner.ir.instructions import Instruction, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.host_sizes import HostSizes
 from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.rules.kinds import PER_WORKER, PerReplica, Rows
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
@@ -122,7 +123,7 @@ class Function(OperationWriter):
         self.is_same = False
         self.outputs: list[str] = []
         self.places: Sequence[int] | None = None
-        self.line: tuple[int | None, int] = (None, 0)
+        self.line: tuple[MeshAxes | None, int] = (None, 0)
         self.whole: Function | None = None
         self.starts: list[str] = []
 

@@ -1,6 +1,6 @@
-"""Communication on a mesh of several axes, along one axis at a time.
+"""Communication on a mesh of several axes, along some of them at a time.
 
-The replicas that differ in their position along that axis only are a line. They
+The replicas that differ in their position along these only are a line. They
 communicate as a mesh of one axis does, and each line does so by itself.
 """
 
@@ -18,15 +18,15 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.lowering.building import Build
-from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     LocalSizes,
     Partial,
+    PartlySummed,
     PerReplica,
     Sharded,
-    SummedInGroups,
     is_of_variable,
 )
 from kerasmgpu.partitioner.step import sizes
@@ -41,21 +41,22 @@ _LOCAL_KINDS = (Sharded, Partial, PerReplica, LocalSizes)
 def along(
     build: Build, instruction: Instruction, write: Callable[[Build, Any], None]
 ) -> None:
-    """Writes an instruction along each line of its mesh axis.
+    """Writes an instruction along each line of its mesh axes.
 
-    On a mesh of one axis without groups it is written as it is. Only some lines
-    write it where others have the same result; see `_writing_lines`.
+    Along all axes of the mesh it is written as it is. Only some lines write it
+    where others have the same result; see `_writing_lines`.
 
     Args:
         write: Function that writes it on a mesh of one axis.
     """
-    mesh, axis = build.mesh, instruction.axis
-    if not mesh.axes and (mesh.groups == 1 or axis == 0):
+    mesh = build.mesh
+    along = instruction.along(mesh)
+    if mesh.planning_axes == (along,):
         write(build, instruction)
         return
-    lines = mesh.lines(axis)
-    writing = _writing_lines(build, instruction, len(lines))
-    each = mesh.micro_batches // mesh.shares_along(axis)
+    lines = mesh.lines(along)
+    each = mesh.micro_batches // mesh.shares_along(along)
+    writing = _writing_lines(build, instruction, len(lines), each)
     sends_in_turns = isinstance(instruction, Communication) and (
         instruction.is_of_rows
     )
@@ -65,12 +66,15 @@ def along(
     done: dict[int, str] = {}
     for number in dict.fromkeys(writing):
         places = lines[number]
-        line = build.on_line(axis, places)
+        line = build.on_line(along, places)
         line.time = build.time
         if sends_in_turns:
             line.time = build.time[0], number % each
         inputs, outputs = (
-            tuple(_on_line(build, one, axis, places) for one in values)
+            tuple(
+                _on_line(build, one, instruction.axis, along, places)
+                for one in values
+            )
             for values in (instruction.inputs, instruction.outputs)
         )
         own = dataclasses.replace(instruction, inputs=inputs, outputs=outputs)
@@ -103,17 +107,19 @@ def along(
 
 
 def _writing_lines(
-    build: Build, instruction: Instruction, number: int
+    build: Build, instruction: Instruction, number: int, each: int
 ) -> list[int]:
     """Returns for each line the number of the one that writes its results.
 
     If all lines make the same whole values, and share memory, that is the first
     one. Micro-batches that don't have shards, or send accumulated parts, take
     the results of the device's first one.
+
+    Args:
+        number: Number of lines.
+        each: Number of lines of each device.
     """
-    mesh = build.mesh
-    each = mesh.micro_batches // mesh.shares_along(instruction.axis)
-    are_same = mesh.shares_memory and all(
+    are_same = build.mesh.shares_memory and all(
         kind == REPLICATED
         for one in instruction.outputs
         for kind in one.placement
@@ -166,24 +172,27 @@ def _empty(line: Build, one: Value, place: int) -> Reference:
 
 
 def _on_line(
-    build: Build, one: Value, axis: int, places: Sequence[int]
+    build: Build,
+    one: Value,
+    axis: int,
+    along: MeshAxes,
+    places: Sequence[int],
 ) -> Value:
-    """Returns a value as a line's replicas have it: on a mesh of one axis.
+    """Returns a value as a line's replicas have it: on one planning axis.
 
-    Its tensor is a new one if it is divided along other mesh axes: what the
-    line has of it, all of one size.
+    Its tensor is a new one: what the line has of it, all of one size.
+
+    Args:
+        axis: The planning axis that has the mesh axes `along`.
     """
 
     def local() -> Value:
         shape: list[Any] = list(one.tensor.shape or ())
-        kinds = enumerate(one.placement)
-        others = [
-            kind for other, kind in kinds if build.mesh.axes and other != axis
-        ]
-        own = one.placement[axis if build.mesh.axes else 0]
-        if axis == BETWEEN_GROUPS and not build.mesh.axes:
-            others = [own]
-            own = PARTIAL if isinstance(own, SummedInGroups) else REPLICATED
+        others = [*one.placement]
+        own = others.pop(axis)
+        if isinstance(own, Sharded) and own.rows.over != along:
+            others.append(own)
+            own = PARTIAL if isinstance(own, PartlySummed) else REPLICATED
         for kind in others:
             if isinstance(kind, Sharded):
                 shape[kind.axis] = _local_size(build, kind, places[0])
@@ -193,13 +202,13 @@ def _on_line(
         tensor.value = source.value
         return Value(tensor, (own,))
 
-    return build.on_line(axis, places).keep(("value", one), local)
+    return build.on_line(along, places).keep(("value", one), local)
 
 
 def _local_size(build: Build, kind: Sharded, place: int) -> sizes.SizeLike:
     """Returns the size of a replica's part of a divided axis of a tensor."""
     size, over = kind.rows.size, kind.rows.over
-    position = build.mesh.first_along(over) + build.mesh.position(place, over)
+    position = build.mesh.index(place, over)
     if isinstance(size, int) and kind.rows.of is None:
         bounds = bounds_of(size, build.mesh.size(over))
         start, end = bounds[position : position + 2]

@@ -170,7 +170,10 @@ def first_only(
     shape: list[Any] = list(one.tensor.shape)
     for part in parts:
         for kind in one.placement:
-            if isinstance(kind, Sharded) and kind.rows.over:
+            if (
+                isinstance(kind, Sharded)
+                and build.mesh.micro_batch_axis not in kind.rows.over
+            ):
                 start, end = build.mesh.part_of(kind.rows, len(made))
                 shape[kind.axis] = (end - start) * cast(int, kind.inner)
         axis = cast(Sharded, one.placement[0]).axis

@@ -330,7 +330,7 @@ def _own(
     start, end = build.mesh.part_of(kind.rows, place)
     own = in_part(build, kind.rows, place, ids)
     over = kind.rows.over
-    index = build.mesh.first_along(over) + build.mesh.position(place, over)
+    index = build.mesh.index(place, over)
     found = []
     if index > 0:
         bound = build.constant(start, ids.dtype, place)

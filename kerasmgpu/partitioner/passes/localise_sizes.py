@@ -44,7 +44,7 @@ def localise_sizes(program: Lowered) -> None:
     worker nothing is inserted.
     """
     total = program.mesh.total
-    if program.mesh.num == total or program.mesh.axes:
+    if program.mesh.num == total or program.mesh.num_axes > 1:
         return  # On a mesh of several axes, batches are passed whole.
     needed = {
         rows

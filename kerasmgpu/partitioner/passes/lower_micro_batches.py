@@ -78,7 +78,7 @@ def _communicate_in_turns(program: Lowered) -> None:
 
 def _is_along_rows(program: Lowered, instruction: Communication) -> bool:
     """Whether it is along the axis that divides rows among micro-batches."""
-    return not program.mesh.axes or instruction.axis == 0
+    return instruction.axis == 0
 
 
 def _is_in_turn(instruction: Instruction) -> bool:

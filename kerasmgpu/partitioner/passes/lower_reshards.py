@@ -22,7 +22,6 @@ from kerasmgpu.partitioner.ir.instructions import (
     alike,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
-from kerasmgpu.partitioner.mesh import WITHIN_GROUPS
 from kerasmgpu.partitioner.rules import table
 from kerasmgpu.partitioner.rules.compatible import fits
 from kerasmgpu.partitioner.rules.kinds import (
@@ -34,10 +33,10 @@ from kerasmgpu.partitioner.rules.kinds import (
     LocalSizes,
     Owned,
     Partial,
+    PartlySummed,
     PerReplica,
     Replicated,
     Sharded,
-    SummedInGroups,
     is_of_variable,
 )
 from kerasmgpu.partitioner.rules.table import Plan
@@ -213,21 +212,21 @@ class Lowering:
             self._whole(axis, source, wanted)
 
     def _scatter(self, axis: int, source: Value, wanted: Value) -> None:
-        """Adds a reduce-scatter; with groups in each, and an all-reduce between.
+        """Adds a reduce-scatter.
 
-        What is sent between groups is only the rows of each replica.
+        Rows that are divided along some of the mesh axes that are planned
+        together are then all-reduced along the others: only the rows of each
+        replica are sent along these.
         """
         kind = cast(Sharded, wanted.placement[axis])
         mesh = self.program.mesh
         widens, made = mesh.total > 1, wanted
-        if mesh.groups > 1 and kind.rows.over == WITHIN_GROUPS:
-            in_groups = SummedInGroups(
-                kind.axis, kind.rows, kind.outer, kind.inner
-            )
+        if kind.rows.over != mesh.planning_axes[axis]:
+            partly = PartlySummed(kind.axis, kind.rows, kind.outer, kind.inner)
             tensor = wanted.tensor
             if widens and tensor.is_narrow:  # Sums are rounded once.
                 tensor = alike(tensor, widens)
-            made = Value(tensor, (in_groups,))
+            made = Value(tensor, wanted.moved(axis, partly).placement)
         self.instructions.append(ReduceScatter((source,), (made,), widens))
         if made != wanted:
             self.instructions.append(
@@ -477,7 +476,7 @@ def _last_to_change(source: Value, wanted: Value) -> int:
 
 
 def _divides_twice(one: Value) -> bool:
-    """Whether an axis of a tensor would be divided along two mesh axes."""
+    """Whether an axis of a tensor would be divided along two planning axes."""
     axes = [kind.axis for kind in one.placement if isinstance(kind, Sharded)]
     return len(set(axes)) < len(axes)
 

@@ -131,7 +131,7 @@ def _order(program: Lowered) -> None:
         # On a mesh of several axes, what is gathered once, along any of them,
         # is gathered before all turns, and can't wait for what takes them.
         is_before_turns = program.phases and not one.gather.in_turns
-        if not before or is_before_turns and program.mesh.axes:
+        if not before or is_before_turns and program.mesh.num_axes > 1:
             continue
         last = max(before, key=lambda other: other.last)
         consumers = [program.instructions[use] for use in last.uses]

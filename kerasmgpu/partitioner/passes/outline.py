@@ -64,7 +64,7 @@ def pays(program: Lowered) -> bool:
         and mesh.micro_batches == 1
         and not program.is_compiled
         and not program.assigns_last
-        and not mesh.axes
+        and mesh.num_axes == 1
         and not any(is_of_variable(one.kind) for one in program.given)
     )
 

@@ -68,7 +68,9 @@ class _Placing:
     def __init__(self, program: Lowered) -> None:
         self._mesh = program.mesh
         # Each line of a mesh axis sums and gathers by itself.
-        self._has_lines = bool(self._mesh.axes) and not self._mesh.shares_memory
+        self._has_lines = (
+            self._mesh.num_axes > 1 and not self._mesh.shares_memory
+        )
         self._copied = set(program.copied)
         self._assigned: set[Tensor] = {
             node.inputs[1]

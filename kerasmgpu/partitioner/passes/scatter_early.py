@@ -3,7 +3,7 @@
 A gradient is whole on each replica until it is scattered. So it is scattered
 right behind the operation that makes it, grouped with others of its mesh axis up
 to a number of bytes, rather than where the optimizer needs it, behind the whole
-backward pass. With `Mesh.groups`, the all-reduce between groups comes with it.
+backward pass. The all-reduce of what it sums only partly comes with it.
 """
 
 from typing import TypeGuard
@@ -16,8 +16,9 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.sent_types import LARGE
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.passes.group_sums import merged_sums
-from kerasmgpu.partitioner.rules.kinds import SummedInGroups
+from kerasmgpu.partitioner.rules.kinds import PartlySummed
 
 
 def scatter_early(program: Lowered) -> None:
@@ -27,7 +28,7 @@ def scatter_early(program: Lowered) -> None:
     for instruction in program.instructions:
         if isinstance(instruction, ReduceScatter):
             waiting.setdefault(instruction.inputs[0], []).append(instruction)
-        elif _is_between_groups(instruction):
+        elif _is_of_partly_summed(instruction):
             between[instruction.inputs[0]] = instruction
     if not waiting:
         return
@@ -35,8 +36,11 @@ def scatter_early(program: Lowered) -> None:
     result: list[Instruction] = []
 
     def flush() -> None:
-        for axis in sorted({one.axis for one in group}):
-            scatter = _merged([one for one in group if one.axis == axis])
+        alike: dict[MeshAxes, list[ReduceScatter]] = {}
+        for one in group:
+            alike.setdefault(one.along(program.mesh), []).append(one)
+        for _, scatters in sorted(alike.items()):
+            scatter = _merged(scatters)
             result.append(scatter)
             sums = [between[o] for o in scatter.outputs if o in between]
             if sums:
@@ -52,7 +56,7 @@ def scatter_early(program: Lowered) -> None:
     for instruction in program.instructions:
         if isinstance(instruction, ReduceScatter):
             continue
-        if _is_between_groups(instruction):
+        if _is_of_partly_summed(instruction):
             continue
         made = {one for other in group for one in other.outputs}
         made |= {between[one].outputs[0] for one in made if one in between}
@@ -64,10 +68,10 @@ def scatter_early(program: Lowered) -> None:
     program.instructions = result
 
 
-def _is_between_groups(instruction: Instruction) -> TypeGuard[AllReduce]:
-    """Whether it sums over the groups what a reduce-scatter summed in each."""
+def _is_of_partly_summed(instruction: Instruction) -> TypeGuard[AllReduce]:
+    """Whether it sums what a reduce-scatter summed along some axes only."""
     return isinstance(instruction, AllReduce) and instruction.inputs[0].has(
-        SummedInGroups
+        PartlySummed
     )
 
 

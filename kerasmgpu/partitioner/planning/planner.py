@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import (
     lists,
@@ -106,8 +107,9 @@ class Planner:
             are added.
         gathers: Whether operations on a batch's rows take whole weights, even
             if gathering these sends more; see `_with_whole_weights`.
-        axis: The mesh axis that is planned.
-        others: Plans of each node, also of those in bodies, on mesh axes that
+        axis: Number of the planning axis that is planned.
+        over: Its mesh axes.
+        others: Plans of each node, also of those in bodies, on axes that
             are planned already.
         restores: Whether `Plans.stored` is recorded.
         cache: `PlanCache` of this graph, cost model and `gathers`. Default: a new
@@ -124,11 +126,12 @@ class Planner:
         cost: CostModel = table.DEFAULT_COST,
         gathers: bool = False,
         axis: int = 0,
+        over: MeshAxes = (0,),
         others: Mapping[Node, Sequence[Plan]] = MappingProxyType({}),
         restores: bool = True,
         cache: PlanCache | None = None,
     ) -> None:
-        self._axis = axis
+        self._axis, self._over = axis, over
         self._cache = cache or PlanCache()
         self._restores = restores
         self._others = others
@@ -306,7 +309,7 @@ class Planner:
             return known.control(node, kinds, self)
         axes = layout_of(node)
         if axes is not None and not self._has_rows:
-            return _as_laid_out(node, kinds, axes[self._axis], self._axis)
+            return _as_laid_out(node, kinds, axes[self._axis], self._over)
         # In loops and branches micro-batches don't take turns; in the branches
         # of sparse optimizers' updates the rows are needed whole anyway.
         if node in self._outer:
@@ -464,7 +467,7 @@ class Planner:
             return None
         for label, size in axes.sizes_of_labels(node):
             if not isinstance(size, int) and label in axes.outputs[0]:
-                rows = Rows(size, over=self._axis)
+                rows = Rows(size, over=self._over)
                 plan = table.by_label(node, axes, label, Sharded(0, rows))
                 others = self._others.get(node, ())
                 if plan is None or not fits(plan, others):
@@ -630,27 +633,29 @@ def plan_mesh(
     placements: Sequence[Placement],
     cost: CostModel = table.DEFAULT_COST,
     gathers: bool = False,
-    num_axes: int = 1,
+    planning_axes: Sequence[MeshAxes] = ((0,),),
     planned: tuple[Plans, ...] = (),
     cache: PlanCache | None = None,
 ) -> tuple[Plans, ...]:
-    """Plans a function for a device mesh, one mesh axis after the other.
+    """Plans a function for a device mesh, one planning axis after the other.
 
     Each is planned by itself, but for plans that don't go with those before; see
     `rules/compatible.py`.
 
     Args:
         graph: The function's `Graph`, with its facts inferred.
-        placements: For each of the function's inputs, a kind per mesh axis.
+        placements: For each of the function's inputs, a kind per planning axis.
+        planning_axes: See `mesh.Mesh`.
         planned: Plans of the first axes, if there are any already.
         cache: See `Planner`.
 
     Returns:
-        The `Plans` of each mesh axis. A tensor's placement is the tuple of its
+        The `Plans` of each planning axis. A tensor's placement is the tuple of its
         kinds in all of them.
     """
     if not placements:  # A function without inputs is replicated.
-        return (Planner([], cost, gathers).plan(graph, []),) * num_axes
+        plans = Planner([], cost, gathers).plan(graph, [])
+        return (plans,) * len(planning_axes)
     made, cache = list(planned), cache or PlanCache()
     for axis, kinds in list(enumerate(zip(*placements)))[len(made) :]:
         planner = Planner(
@@ -658,8 +663,9 @@ def plan_mesh(
             cost,
             gathers and axis == 0,
             axis=axis,
+            over=planning_axes[axis],
             others=_of_nodes(made) if made else MappingProxyType({}),
-            restores=num_axes == 1,
+            restores=len(planning_axes) == 1,
             cache=cache,
         )
         made.append(planner.plan(graph, kinds))
@@ -741,7 +747,7 @@ def _note_stored(node: Node, plan: Plan, plans: Plans) -> None:
 
 
 def _as_laid_out(
-    node: Node, kinds: Sequence[Kind], axis: int | None, over: int
+    node: Node, kinds: Sequence[Kind], axis: int | None, over: MeshAxes
 ) -> Plan:
     """Plans a tensor that the program lays out along an axis of the mesh.
 
@@ -749,7 +755,7 @@ def _as_laid_out(
         node: The mark; see `step/constraints.py`.
         axis: The tensor's axis to divide; the tensor is whole for `None`, and
             where the axis has no fixed size.
-        over: The mesh axis.
+        over: The mesh axes along which to divide it.
     """
     (kind,), shape = kinds, node.inputs[0].shape
     size = None if axis is None or shape is None else shape[axis]

@@ -29,8 +29,7 @@ class Rows:
             that has its row, so shares can differ by more than one entry.
         are_of_variable: Whether they are an axis of a sharded variable instead
             of a batch's rows: their shares are fixed.
-        over: The mesh axis that they are divided along; see `Mesh.axes`, and
-            `mesh.WITHIN_GROUPS`.
+        over: The `mesh.MeshAxes` that they are divided along.
     """
 
     __slots__ = ("size", "input", "of", "are_of_variable", "over")
@@ -41,7 +40,7 @@ class Rows:
         input: "Tensor | None" = None,
         of: "Rows | None" = None,
         are_of_variable: bool = False,
-        over: int = 0,
+        over: tuple[int, ...] = (0,),
     ) -> None:
         self.size = size
         self.over = over
@@ -116,14 +115,15 @@ class Kept(Sharded):
 
 
 @dataclasses.dataclass(frozen=True)
-class SummedInGroups(Sharded):
-    """Every replica holds its rows of the sum over its group; see `Mesh.groups`.
+class PartlySummed(Sharded):
+    """Every replica holds its rows of a sum along the mesh axes `rows.over`.
 
-    The value's rows are the sums of these over the groups.
+    The value's rows are the sums of these along the other mesh axes that are
+    planned with them; see `Mesh.planning_axes`.
     """
 
     def __str__(self) -> str:
-        return f"{super().__str__()}, summed in each group"
+        return f"{super().__str__()}, partly summed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,10 +332,10 @@ Kind = (
     | Counts
     | ListOf
 )
-"""How a tensor is distributed along one axis of the device mesh."""
+"""How a tensor is distributed along one planning axis of the device mesh."""
 
 Placement = tuple[Kind, ...]
-"""A kind for each axis of the device mesh."""
+"""A kind for each planning axis of the device mesh."""
 
 
 def is_of_rows(kind: Kind | None, shape: Shape | None) -> bool:

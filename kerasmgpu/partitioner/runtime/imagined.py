@@ -31,7 +31,7 @@ class ImaginedReplicas(CollectiveReplicas):
         device_type: str,
         divides_rows: bool = True,
         axes: tuple[int, ...] = (),
-        groups: int = 1,
+        joins_axes: bool = False,
         worker: int = 0,
     ) -> None:
         devices = [
@@ -46,7 +46,7 @@ class ImaginedReplicas(CollectiveReplicas):
             num_workers,
             divides_rows=divides_rows,
             axes=axes,
-            groups=groups,
+            joins_axes=joins_axes,
         )
         super().__init__(mesh, hint)
         # The counter of real groups must stay equal on all workers.

@@ -11,6 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from typing import cast
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
@@ -34,6 +35,7 @@ from kerasmgpu.partitioner.lowering.emission import emit
 from kerasmgpu.partitioner.lowering.first_run import in_turns
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
+from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
 from kerasmgpu.partitioner.passes import sending
 from kerasmgpu.partitioner.planning import facts
 from kerasmgpu.partitioner.planning.planner import PlanCache, plan_mesh
@@ -165,8 +167,8 @@ class Program:
             graph,
             [self._given[one].placement for one in graph.inputs],
             self.cost,
-            gathers=mesh.micro_batches > 1 or mesh.groups > 1,
-            num_axes=mesh.num_axes,
+            gathers=mesh.micro_batches > 1 or len(mesh.planning_axes[0]) > 1,
+            planning_axes=mesh.planning_axes,
             planned=planned,
             cache=cache,
         )
@@ -191,7 +193,8 @@ class Program:
         other = copy.copy(self)
         other._given = dict(self._given)
         for tensor, axes in axes_of.items():
-            other._give(tensor, *map(cache.once, _kinds_of_axes(tensor, axes)))
+            kinds = _kinds_of_axes(tensor, axes, self.replicas.mesh)
+            other._give(tensor, *map(cache.once, kinds))
         other._written = {}
         other._plan(planned, cache)
         return other
@@ -214,12 +217,17 @@ class Program:
             if size is not None:
                 leaf.shape = (size, *leaf.shape[1:])
                 if is_divided:
-                    kind = Sharded(0, Rows(size, leaf))
+                    kind = Sharded(0, Rows(size, leaf, over=self._row_axes))
             self._give(leaf, kind)
             leaf.complete()
 
+    @property
+    def _row_axes(self) -> MeshAxes:
+        """The mesh axes that the rows of a batch are divided along."""
+        return self.replicas.mesh.planning_axes[0]
+
     def _give(self, tensor: Tensor, *kinds: Kind) -> None:
-        """Records the kinds of an input on the first axes of the mesh.
+        """Records the kinds of an input on the first planning axes.
 
         It is replicated on the others.
         """
@@ -246,7 +254,9 @@ class Program:
         leaf.values.shape = (number,)
         kind: Kind = REPLICATED
         if size is not None and first is not None:
-            kind = Sharded(0, Rows(number, leaf.indices, of=Rows(first)))
+            over = self._row_axes
+            rows = Rows(first, over=over)
+            kind = Sharded(0, Rows(number, leaf.indices, of=rows, over=over))
         self._give(leaf.indices, kind)
         self._give(leaf.values, kind)
         self._give(leaf.dense_shape)
@@ -287,8 +297,7 @@ class Program:
             if held is not None and held.is_offloaded:
                 self.offloaded.add(tensor)
             if any(axis is not None for axis in axes):
-                kinds = _kinds_of_axes(tensor, axes)
-                self._give(tensor, *kinds[-mesh.num_axes :])
+                self._give(tensor, *_kinds_of_axes(tensor, axes, mesh))
             self._handles[tensor] = [
                 handle for handle in handles for _ in range(mesh.micro_batches)
             ]
@@ -531,14 +540,18 @@ class Program:
         return in_turns(function, lowered.clusters, queues, host)
 
 
-def _kinds_of_axes(handle: Tensor, axes: AxesToShard) -> list[Kind]:
+def _kinds_of_axes(handle: Tensor, axes: AxesToShard, mesh: Mesh) -> list[Kind]:
     """Returns the kinds of the handle of a variable that is divided."""
-    return [
-        REPLICATED
-        if axis is None
-        else Sharded(axis, Rows(handle.element[axis], None, None, True, over))
-        for over, axis in enumerate(axes)
-    ]
+    kinds: list[Kind] = []
+    for every in mesh.planning_axes:
+        over = tuple(one for one in every if axes[one] is not None)
+        kind: Kind = REPLICATED
+        if over:
+            axis = cast(int, axes[over[0]])
+            rows = Rows(handle.element[axis], are_of_variable=True, over=over)
+            kind = Sharded(axis, rows)
+        kinds.append(kind)
+    return kinds
 
 
 def _has_random_state(graph: Graph) -> bool:

@@ -130,7 +130,7 @@ def linked_bytes(written: Written) -> tuple[int, int]:
         if isinstance(one, (ToHost, ToDevice)):
             (copied,) = one.inputs
             parts = math.prod(
-                mesh.num_devices(kind.rows.over)
+                mesh.num_parts(kind.rows)
                 for kind in copied.placement
                 if isinstance(kind, Sharded)
             )

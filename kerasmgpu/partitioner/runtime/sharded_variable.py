@@ -24,7 +24,7 @@ from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
 
-from kerasmgpu.division import AxesToShard
+from kerasmgpu.division import AxesToShard, divided_axes
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.sent_types import BYTES_PER_WORD, GATHERED_AS
 from kerasmgpu.partitioner.mesh import Mesh
@@ -360,12 +360,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         shapes = []
         for worker in range(self._mesh.num_workers):
             mesh, shape = self._mesh.at(worker), list(self.shape)
-            for number, axis in enumerate(self.shard_axes):
-                if axis is not None:
-                    bounds = bounds_of(self.shape[axis], mesh.size(number))
-                    first = mesh.first_along(number)
-                    last = first + mesh.block[number]
-                    shape[axis] = bounds[last] - bounds[first]
+            for axis, along in divided_axes(self.shard_axes).items():
+                bounds = bounds_of(self.shape[axis], mesh.size(along))
+                first = mesh.first_along(along)
+                last = first + mesh.num_along(along)
+                shape[axis] = bounds[last] - bounds[first]
             shapes.append(shape)
         return shapes
 
@@ -422,16 +421,25 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         copies: dict[tuple[int, ...], list[tf.Variable]] = {}
         for place, part in enumerate(self.parts):
             where = tuple(
-                self._mesh.position(place, over)
-                for over, axis in enumerate(self.shard_axes)
-                if axis is not None
+                self._mesh.position(place, along)
+                for along in divided_axes(self.shard_axes).values()
             )
             copies.setdefault(where, []).append(part)
         return list(copies.values())
 
     @property
     def _mesh(self) -> Mesh:
-        return mesh_of(self.extended._container_strategy(), self.shard_axes)
+        mesh: Mesh = self.extended._container_strategy().replicas.mesh
+        return mesh
+
+    @property
+    def _boxes(self) -> list[tuple[slice, ...]]:
+        """Where the parts of this process's replicas are in the whole value."""
+        mesh = self._mesh
+        return [
+            mesh.part(self.shape, self.shard_axes, place)
+            for place in range(mesh.num)
+        ]
 
     @property
     def acts_whole(self) -> bool:
@@ -499,8 +507,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
 
     def cut(self, value: tf.Tensor) -> list[tf.Tensor]:
         """Returns this process's parts of a whole value."""
-        places = boxes(value.shape, self.shard_axes, self._mesh)
-        return [value[box] for box in places]
+        return [value[box] for box in self._boxes]
 
     # Checkpoints and exports --------------------------------------------------
 
@@ -511,14 +518,12 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             Pairs of a part, and its place in the whole value.
         """
         mesh, axes = self._mesh, self.shard_axes
-        unused = [n for n, axis in enumerate(axes) if axis is None]
-        pairs = zip(self.parts, boxes(self.shape, axes, mesh))
+        unused = tuple(n for n, axis in enumerate(axes) if axis is None)
+        pairs = zip(self.parts, self._boxes)
         return [
             pair
             for place, pair in enumerate(pairs)
-            if not any(
-                mesh.first_along(n) + mesh.position(place, n) for n in unused
-            )
+            if mesh.index(place, unused) == 0
         ]
 
     def assign_from(self, array: Any) -> None:
@@ -527,8 +532,7 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
         Args:
             array: A NumPy array of the whole shape, or one in files.
         """
-        places = boxes(self.shape, self.shard_axes, self._mesh)
-        for part, box in zip(self.parts, places):
+        for part, box in zip(self.parts, self._boxes):
             with tf.device(part.device):
                 part.assign(array[box])
 
@@ -667,29 +671,6 @@ def _joined(
     return parts[0]
 
 
-def boxes(
-    shape: tf.TensorShape, axes: AxesToShard, mesh: Mesh
-) -> list[tuple[slice, ...]]:
-    """Returns where the parts of this process's replicas are in the whole."""
-
-    def box(place: int) -> tuple[slice, ...]:
-        slices = [slice(0, size) for size in shape]
-        for number, axis in enumerate(axes):
-            if axis is not None:
-                bounds = bounds_of(shape[axis], mesh.size(number))
-                own = mesh.first_along(number) + mesh.position(place, number)
-                slices[axis] = slice(bounds[own], bounds[own + 1])
-        return tuple(slices)
-
-    return list(map(box, range(mesh.num)))
-
-
-def mesh_of(strategy: Any, axes: AxesToShard) -> Mesh:
-    """Returns the mesh whose axes `axes` are about: with groups, `grouped`."""
-    mesh: Mesh = strategy.replicas.mesh
-    return mesh.grouped if len(axes) > mesh.num_axes else mesh
-
-
 def variable_of(handle: tf.Tensor) -> ShardedVariable | None:
     """Returns the sharded variable that a handle belongs to, or `None`."""
     reference = getattr(handle, "_sharded_variable", None)
@@ -713,10 +694,11 @@ def create(
     strategy: Any = extended._container_strategy()
     devices: Sequence[str] = strategy.extended.worker_devices
     parts = []
-    mesh = mesh_of(strategy, axes)
+    mesh = strategy.replicas.mesh
     if is_offloaded:
         devices = [mesh.host] * len(devices)
-    for device, box in zip(devices, boxes(value.shape, axes, mesh)):
+    for place, device in enumerate(devices):
+        box = mesh.part(value.shape, axes, place)
         with tf.device(device), record.stop_recording():
             if isinstance(value, ValueInParts):
                 part = value.part(box)

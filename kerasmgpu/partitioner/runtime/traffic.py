@@ -9,7 +9,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Communication,
     GatherCounts,
 )
-from kerasmgpu.partitioner.mesh import BETWEEN_GROUPS, WITHIN_GROUPS
+from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.rules.kinds import is_of_variable
 from kerasmgpu.partitioner.runtime.report import (
     communication,
@@ -35,23 +35,22 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
 
     Returns:
         List of dictionaries: `"kind"` (`"all_reduce"`), `"purpose"`
-        (`"gradients"`), `"axis"`, the number of the mesh axis, and `"bytes"` of
+        (`"gradients"`), `"axes"`, the `MeshAxes`, and `"bytes"` of
         the whole tensors, most bytes first. Communication inside a loop counts
         once.
     """
-    found: Counter[tuple[str, str, int]] = Counter()
+    found: Counter[tuple[str, str, MeshAxes]] = Counter()
     mesh = written.lowered.mesh
-    row_axes = (0, WITHIN_GROUPS, BETWEEN_GROUPS) if mesh.groups > 1 else (0,)
     for one, times in communication(written):
-        divides_rows = mesh.divides_rows and one.axis in row_axes
+        divides_rows = mesh.divides_rows and one.axis == 0
         for together in one.sizes(mesh):
             for tensor, size in shares(together, rows):
                 purpose = _purpose(one, tensor, divides_rows)
-                key = one.name.partition(".")[0], purpose, one.axis
+                key = one.name.partition(".")[0], purpose, one.along(mesh)
                 found[key] += size * times
     return [
-        {"kind": kind, "purpose": purpose, "axis": axis, "bytes": size}
-        for (kind, purpose, axis), size in found.most_common()
+        {"kind": kind, "purpose": purpose, "axes": axes, "bytes": size}
+        for (kind, purpose, axes), size in found.most_common()
     ]
 
 

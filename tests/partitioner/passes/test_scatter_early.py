@@ -56,9 +56,9 @@ def test_groups_sum_what_each_has_scattered(dumped):
     with_groups = mirrored(4, "weights", shard_over=2)
     text = program(dumped, with_groups)["scatter_early"]
     (scatter,) = positions(text, "reduce_scatter")
-    (between,) = positions(text, "= all_reduce", "summed in groups")
+    (between,) = positions(text, "= all_reduce", "partly summed")
     assert between == scatter + 1
-    (line,) = lines(text, "= all_reduce", "summed in groups")
+    (line,) = lines(text, "= all_reduce", "partly summed")
     assert line.endswith("  12 * 2 + 24 * 2 bytes")
 
 

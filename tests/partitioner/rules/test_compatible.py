@@ -23,7 +23,7 @@ def test_different_axes_of_a_tensor_are_divided():
 
 
 def test_one_axis_is_divided_once():
-    others = Sharded(0, Rows(8, over=1))
+    others = Sharded(0, Rows(8, over=(1,)))
     assert not go_together(Plan((ROWS,), (ROWS,)), Plan((others,), (others,)))
     assert not go_together(
         Plan((ROWS,), (ROWS,)), Plan((REPLICATED,), (others,))
@@ -61,5 +61,5 @@ def test_rows_of_a_table_are_divided_along_one_axis_columns_along_others():
     look_up = Plan((ROWS, REPLICATED), (PARTIAL,), Emit.LOOK_UP_OWN)
     assert go_together(look_up, Plan((REPLICATED, COLUMNS), (COLUMNS,)))
     assert go_together(look_up, Plan((COLUMNS, REPLICATED), (COLUMNS,)))
-    others = Sharded(0, Rows(8, over=1))
+    others = Sharded(0, Rows(8, over=(1,)))
     assert not go_together(look_up, Plan((others, REPLICATED), (PARTIAL,)))
