@@ -11,16 +11,15 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu._keras import training_state
-from kerasmgpu.division import AxesToShard, elements_of_part
 from kerasmgpu.flops.step_flops import layer_of, layers_in
 from kerasmgpu.partitioner.mesh import MeshAxes
-from kerasmgpu.partitioner.runtime.report import communication, shares
+from kerasmgpu.partitioner.runtime.report import communication
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     ShardedVariable,
 )
+from kerasmgpu.partitioner.runtime.traffic import sendings
 
 if TYPE_CHECKING:
-    from kerasmgpu.partitioner.mesh import Mesh
     from kerasmgpu.partitioner.runtime.written import Written
 
 NO_LAYER = "outside of layers"
@@ -80,26 +79,19 @@ def layer_costs(
     optimizers = {one.name for one in training_state.optimizers(model)}
     for path, kind, variable in variables_by_layer(model, layers):
         cost = found.get(path, other)
-        held = _held_bytes(variable, mesh)
-        sharded = variable.value
-        if isinstance(sharded, ShardedVariable) and sharded.is_offloaded:
-            kind = "on_host"
-        setattr(cost, kind, getattr(cost, kind) + held)
-        cost.whole += _bytes(variable.shape, variable)
-        if _axes(variable):
+        held = variable.value
+        if isinstance(held, ShardedVariable):
             divided.add(path)
-    for one, times in communication(written):
-        kind = one.name.partition(".")[0]
-        for together in one.sizes(mesh):
-            for tensor, size in shares(together, rows):
-                path = _path_of(tensor.node, layers, divided, optimizers)
-                cost = found.get(path, other)
-                combined = size * times
-                along = one.along(mesh)
-                sent = in_a_ring(kind, combined, mesh.num_devices(along))
-                cost.combined[kind] += combined
-                cost.sent[kind] += sent
-                cost.along[along] += sent
+            if held.is_offloaded:
+                kind = "on_host"
+        setattr(cost, kind, getattr(cost, kind) + held_bytes(variable))
+        cost.whole += _whole_bytes(variable)
+    for one in sendings(communication(written), mesh, rows):
+        path = _path_of(one.tensor.node, layers, divided, optimizers)
+        cost = found.get(path, other)
+        cost.combined[one.kind] += one.combined
+        cost.sent[one.kind] += one.sent
+        cost.along[one.axes] += one.sent
     costs = [*by_layer.values(), other]
     return [cost for cost in costs if cost.whole or cost.combined]
 
@@ -133,25 +125,6 @@ def _path_of(
     return NO_LAYER
 
 
-def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
-    """Returns the bytes that each replica sends for a collective.
-
-    An all-reduce is a reduce-scatter and an all-gather, in each of which a
-    replica passes on all parts but one (Patarasuk and Yuan, "Bandwidth optimal
-    all-reduce algorithms for clusters of workstations", 2009).
-
-    Args:
-        num_bytes: Integer, bytes of the whole tensor.
-
-    Example:
-
-    >>> in_a_ring("all_reduce", 400, 4), in_a_ring("all_gather", 400, 4)
-    (600, 300)
-    """
-    passes = 2 if kind == "all_reduce" else 1
-    return -(-passes * num_bytes * (num_replicas - 1) // num_replicas)
-
-
 def variables_by_layer(
     model: keras.Model, layers: dict[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
@@ -180,19 +153,14 @@ def variables_by_layer(
             yield NO_LAYER, "weights", variable
 
 
-def _held_bytes(variable: Any, mesh: "Mesh") -> int:
-    """Bytes of a variable on the replica that holds most of it."""
-    axes = _axes(variable)
-    size = tf.as_dtype(variable.dtype).size
-    return elements_of_part(variable.shape, axes, mesh.axes) * size
-
-
-def _axes(variable: Any) -> AxesToShard:
-    """The axes of a variable that are divided; empty for a whole one."""
-    held = variable.value
+def held_bytes(variable: Any) -> int:
+    """Returns a variable's bytes on the replica that holds most of it."""
     # Any other attribute of a variable that is a sum reads it: a collective.
-    return held.shard_axes if isinstance(held, ShardedVariable) else ()
+    held = variable.value
+    if isinstance(held, ShardedVariable):
+        return held.most_bytes
+    return _whole_bytes(variable)
 
 
-def _bytes(shape: Any, variable: Any) -> int:
-    return math.prod(shape) * tf.as_dtype(variable.dtype).size
+def _whole_bytes(variable: Any) -> int:
+    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size

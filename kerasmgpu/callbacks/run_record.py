@@ -15,7 +15,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu import atomic_files
 from kerasmgpu._keras import xla_choice
-from kerasmgpu._keras.layer_costs import layer_costs
+from kerasmgpu._keras.layer_costs import held_bytes, layer_costs
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback, learning_rate
@@ -357,11 +357,8 @@ def _bytes(variables: list[Any], is_offloaded: bool = False) -> int:
     for variable in variables:
         held = variable.value
         is_sharded = isinstance(held, ShardedVariable)
-        if (is_sharded and held.is_offloaded) != is_offloaded:
-            continue
-        parts = held.parts if is_sharded else [variable]
-        size = tf.as_dtype(variable.dtype).size
-        total += max(math.prod(part.shape) for part in parts) * size
+        if (is_sharded and held.is_offloaded) == is_offloaded:
+            total += held_bytes(variable)
     return total
 
 

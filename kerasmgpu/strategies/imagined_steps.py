@@ -8,13 +8,12 @@ from typing import Any
 
 from absl import logging
 
-from kerasmgpu._keras.layer_costs import in_a_ring
 from kerasmgpu.flops.operations import flops_of, has_rule
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.planning.planner import PlanCache
 from kerasmgpu.partitioner.rules.table import Plans
-from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime import report, traffic
 from kerasmgpu.partitioner.runtime.one_device import captured_variable
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
@@ -147,13 +146,9 @@ class ImaginedSteps:
 
     def _sent(self, program: Program) -> Counter[int]:
         mesh, sent = program.replicas.mesh, Counter[int]()
-        for one in program.communication():
-            kind = one.name.partition(".")[0]
-            for tensor in one.sizes(mesh):
-                num_bytes = report.bytes_of(tensor, self._rows)
-                size = mesh.num_devices(one.along(mesh))
-                if size > 1:
-                    sent[one.axis] += in_a_ring(kind, num_bytes, size)
+        once = ((one, 1) for one in program.communication())
+        for one in traffic.sendings(once, mesh, self._rows):
+            sent[one.by.axis] += one.sent
         return sent
 
 

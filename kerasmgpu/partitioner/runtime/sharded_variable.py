@@ -24,7 +24,7 @@ from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable import base as trackable
 
-from kerasmgpu.division import AxesToShard, divided_axes
+from kerasmgpu.division import AxesToShard, divided_axes, elements_of_part
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.sent_types import BYTES_PER_WORD, GATHERED_AS
 from kerasmgpu.partitioner.mesh import Mesh
@@ -415,6 +415,13 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
                 "(also model.save, get_weights, numpy), and write files on the "
                 "first one only."
             ) from error
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of the part of the replica that holds most."""
+        axes, sizes = self.shard_axes, self._mesh.axes
+        size: int = self.dtype.size
+        return elements_of_part(self.shape, axes, sizes) * size
 
     def copies_of_parts(self) -> list[list[tf.Variable]]:
         """Returns this process's copies of each part: one on a single axis."""

@@ -1,7 +1,8 @@
-"""Adds up what replicas send in a step, by collective and purpose."""
+"""Says what replicas send in a step: for which tensor, along which axes."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
@@ -9,7 +10,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Communication,
     GatherCounts,
 )
-from kerasmgpu.partitioner.mesh import MeshAxes
+from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
 from kerasmgpu.partitioner.rules.kinds import is_of_variable
 from kerasmgpu.partitioner.runtime.report import (
     communication,
@@ -27,6 +28,64 @@ _BACKWARD = ("gradient_tape", "gradients")
 """First scopes of the operations of a backward pass."""
 
 
+class Sending(NamedTuple):
+    """What replicas send for one tensor in a step.
+
+    Attributes:
+        by: The `Communication` that sends it.
+        kind: String, such as `"all_reduce"`.
+        tensor: The `Tensor` of the one-device step.
+        axes: The `MeshAxes` along which replicas send.
+        combined: Integer, bytes of the whole tensor; of its part, where it is
+            divided along other mesh axes.
+        sent: Integer, bytes that each replica sends for that, in a ring.
+    """
+
+    by: Communication
+    kind: str
+    tensor: Tensor
+    axes: MeshAxes
+    combined: int
+    sent: int
+
+
+def sendings(
+    communication: Iterable[tuple[Communication, int]], mesh: Mesh, rows: int
+) -> Iterator[Sending]:
+    """Yields a `Sending` for each tensor that replicas send in a step.
+
+    Args:
+        communication: Pairs of a `Communication`, and how many times it happens.
+        rows: Integer, rows of a batch over all replicas.
+    """
+    for one, times in communication:
+        kind, axes = one.name.partition(".")[0], one.along(mesh)
+        for together in one.sizes(mesh):
+            for tensor, size in shares(together, rows):
+                combined = size * times
+                sent = in_a_ring(kind, combined, mesh.num_devices(axes))
+                yield Sending(one, kind, tensor, axes, combined, sent)
+
+
+def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
+    """Returns the bytes that each replica sends for a collective.
+
+    An all-reduce is a reduce-scatter and an all-gather, in each of which a
+    replica passes on all parts but one (Patarasuk and Yuan, "Bandwidth optimal
+    all-reduce algorithms for clusters of workstations", 2009).
+
+    Args:
+        num_bytes: Integer, bytes of the whole tensor.
+
+    Example:
+
+    >>> in_a_ring("all_reduce", 400, 4), in_a_ring("all_gather", 400, 4)
+    (600, 300)
+    """
+    passes = 2 if kind == "all_reduce" else 1
+    return -(-passes * num_bytes * (num_replicas - 1) // num_replicas)
+
+
 def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
     """Returns what the replicas send each other in one step.
 
@@ -41,13 +100,10 @@ def sent(written: "Written", rows: int) -> list[dict[str, Any]]:
     """
     found: Counter[tuple[str, str, MeshAxes]] = Counter()
     mesh = written.lowered.mesh
-    for one, times in communication(written):
-        divides_rows = mesh.divides_rows and one.axis == 0
-        for together in one.sizes(mesh):
-            for tensor, size in shares(together, rows):
-                purpose = _purpose(one, tensor, divides_rows)
-                key = one.name.partition(".")[0], purpose, one.along(mesh)
-                found[key] += size * times
+    for one in sendings(communication(written), mesh, rows):
+        divides_rows = mesh.divides_rows and one.by.axis == 0
+        purpose = _purpose(one.by, one.tensor, divides_rows)
+        found[one.kind, purpose, one.axes] += one.combined
     return [
         {"kind": kind, "purpose": purpose, "axes": axes, "bytes": size}
         for (kind, purpose, axes), size in found.most_common()
