@@ -356,7 +356,7 @@ FAULTS = {
     "device_update": Fault(
         "what updates slots in host memory runs on devices",
         "partitioner/lowering/operation_writer.py",
-        "return place == HOST or self.writer.is_offloaded",
+        "return place == HOST or self.writer.cursor.on_host",
         "return place == HOST",
         "tests/partitioner/passes/test_offload.py",
     ),

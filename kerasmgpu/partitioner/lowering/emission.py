@@ -1,8 +1,7 @@
 """Writes a program as a `FunctionDef`, instruction by instruction."""
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
@@ -58,16 +57,16 @@ _ALONG_AN_AXIS = (
 def emit(build: Build, program: Lowered) -> None:
     """Writes all instructions of a program; `build` must have its inputs."""
     for instruction in program.instructions:
-        build.time = program.turn_of(instruction)[0], -1
-        build.writer.once = runs_once(program, instruction)
-        build.writer.is_offloaded = instruction in program.on_host
         write = _EMIT[type(instruction)]
-        if isinstance(instruction, _ALONG_AN_AXIS):
-            lines.along(build, instruction, write)
-        else:
-            write(build, instruction)
-        build.writer.turn = build.writer.once = None
-        build.writer.is_offloaded = False
+        with build.writer.at(
+            time=(program.turn_of(instruction)[0], -1),
+            once=runs_once(program, instruction),
+            on_host=instruction in program.on_host,
+        ):
+            if isinstance(instruction, _ALONG_AN_AXIS):
+                lines.along(build, instruction, write)
+            else:
+                write(build, instruction)
 
 
 # Operations ------------------------------------------------------------------
@@ -104,10 +103,9 @@ def _once(
 ) -> list[References]:
     place = operation.home
     # Waits for the control inputs of all replicas.
-    build.span = build.mesh.num
-    arguments = [_at(build, place, references) for references in inputs]
-    made = build.copy(operation.node, arguments, place)
-    build.span = 1
+    with build.writer.at(span=build.mesh.num):
+        arguments = [_at(build, place, references) for references in inputs]
+        made = build.copy(operation.node, arguments, place)
     build.note_done(operation.node)
     return [build.same(reference) for reference in made]
 
@@ -123,20 +121,22 @@ def _on_each(
     outputs: list[list[Reference]] = [[] for _ in node.outputs]
     names = []
     is_each = operation.runs is ir.Runs.ON_EACH
-    build.span = 1 if is_each else build.mesh.micro_batches
-    build.is_same = not any(one.is_local for one in operation.outputs)
-    for place in range(0, build.mesh.num, build.span):
+    span = 1 if is_each else build.mesh.micro_batches
+    build.writer.move(
+        span=span,
+        is_same=not any(one.is_local for one in operation.outputs),
+    )
+    for place in range(0, build.mesh.num, span):
         build.take_turn(operation, place)
         arguments = [_at(build, place, references) for references in inputs]
-        with _varying(build, varies):
+        with build.writer.at(sizes_vary=varies):
             made = write(build, node, plan, place, arguments)
         names.append(build.note_done(node))
         # `Function.controls` looks a node up by micro-batch.
-        for _ in range(1, build.span):
+        for _ in range(1, span):
             build.note_done(node)
         for references, reference in zip(outputs, made):
-            references += [reference] * build.span
-    build.span, build.is_same = 1, False
+            references += [reference] * span
     build.note_ran(operation, names)
     if operation.runs is ir.Runs.ON_COPIES:
         build.twins.update(dict.fromkeys(names, names))
@@ -148,7 +148,7 @@ def _at(build: Build, place: int, references: References) -> Reference:
 
     On the host it takes constants of the host.
     """
-    if build.writer.is_offloaded and isinstance(references, OnEachPlace):
+    if build.writer.cursor.on_host and isinstance(references, OnEachPlace):
         return references[HOST]
     return references[place]
 
@@ -535,25 +535,14 @@ def _first_micro_batch_only(build: Build, part: FirstMicroBatchOnly) -> None:
 
 
 def _look_up(build: Build, look_up: LookUp) -> None:
-    with _varying(build):
+    with build.writer.at(sizes_vary=True):
         made = exchanges.look_up(build, look_up)
     build.give(look_up.outputs[0], made)
 
 
 def _to_owners(build: Build, move: ToOwners) -> None:
-    with _varying(build):
+    with build.writer.at(sizes_vary=True):
         build.hold(move.outputs[0], exchanges.to_owners(build, move))
-
-
-@contextlib.contextmanager
-def _varying(build: Build, vary: bool = True) -> Iterator[None]:
-    """Context that marks written nodes as having new sizes in every step.
-
-    It doesn't mark them if `vary` is false.
-    """
-    before, build.writer.sizes_vary = build.writer.sizes_vary, vary
-    yield
-    build.writer.sizes_vary = before
 
 
 def _region(build: Build, region: Region) -> None:

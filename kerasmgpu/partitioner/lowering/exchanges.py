@@ -152,7 +152,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
         return owners, devices.replicas.exchange_counts(devices, pieces)
 
     # One per phase: a phase can't wait for a collective of a later phase.
-    key = ("routes", numbers, kind.table, build.time)
+    key = ("routes", numbers, kind.table, build.writer.cursor.time)
     owners, counts = build.keep(key, routes)
     pieces = _divided(devices, flat(sent), owners)
     arrived = devices.replicas.exchange(devices, pieces, counts, 1 + len(inner))

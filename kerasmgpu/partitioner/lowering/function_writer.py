@@ -76,14 +76,9 @@ class Function(OperationWriter):
         last_collective: Maps each device, and the host, to the name of its last
             collective, or of the last loop or branch with collectives inside.
         collectives: All collectives, as `(time, device, name)`.
-        time: `(phase, turn)` in which the nodes written now will run: a
-            micro-batch's turn, or -1 before all turns.
         twins: Maps the name of each node of an operation that runs on copies
             (`Runs.ON_COPIES`) to the names of its nodes on all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
-        span: For how many consecutive places a node that is written now runs,
-            from its own place on: 1 if each replica or micro-batch has its own.
-        is_same: Whether the node written now gives all replicas one value.
         outputs: References to what it returns; set when all is written.
         places: The places of a line's replicas, if places are counted along a
             line of the mesh; see `building.Build.on_line`.
@@ -113,14 +108,11 @@ class Function(OperationWriter):
         self._ran: dict[Instruction, list[str]] = {}
         self.clock: Clock | None = None
         self.last_collective: dict[str, str] = {}
-        self.time: tuple[int, int] = (0, -1)
         self.collectives: list[tuple[tuple[int, int], str, str]] = []
         self.twins: dict[str, list[str]] = {}
         self.captures: dict[int, tuple[tf.Tensor, Reference]] = {}
         self._batch: Reference | None = None
         self._required: list[str] = []
-        self.span = 1
-        self.is_same = False
         self.outputs: list[str] = []
         self.places: Sequence[int] | None = None
         self.line: tuple[MeshAxes | None, int] = (None, 0)
@@ -235,9 +227,11 @@ class Function(OperationWriter):
         """
         place = self._place(place)
         phase = self.program.phases.get(instruction)
-        self.writer.turn = None if phase is None else (phase, place)
-        if phase is not None:
-            self.time = phase, place % self.mesh.micro_batches
+        if phase is None:
+            self.writer.move(turn=None)
+            return
+        time = phase, place % self.mesh.micro_batches
+        self.writer.move(turn=(phase, place), time=time)
 
     # Order -------------------------------------------------------------------
 
@@ -257,7 +251,7 @@ class Function(OperationWriter):
         """Records the name of a collective, or of a loop with some inside."""
         chain = self._chain(place)
         self.last_collective[chain] = name
-        self.collectives.append((self.time, chain, name))
+        self.collectives.append((self.writer.cursor.time, chain, name))
 
     def _chain(self, place: int) -> str:
         """Returns what stands for the chain of collectives of a place.
@@ -333,21 +327,22 @@ class Function(OperationWriter):
         computed from it on one replica, others assign.
         """
         names: list[str] = []
+        cursor = self.writer.cursor
         for control in node.controls:
             done = self._done.get(control, ())
             of_all = (
                 place == HOST
-                or self.span == self.mesh.num
-                or self.is_same
+                or cursor.span == self.mesh.num
+                or cursor.is_same
                 and Trait.CHECKS in control.traits
             )
             if len(done) == self._num_places and not of_all:
                 first = self._place(place)
-                names += done[first : first + self.span]
+                names += done[first : first + cursor.span]
             else:
                 names += done
         if self._batch is not None and node in self.program.after_batch:
-            at = HOST if self.writer.is_offloaded else place
+            at = HOST if cursor.on_host else place
             names.append(self.started(at))
         return list(dict.fromkeys(names))
 

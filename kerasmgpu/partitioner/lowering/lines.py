@@ -61,15 +61,17 @@ def along(
         instruction.is_of_rows
     )
     node = instruction.node if isinstance(instruction, LookUp) else None
+    began = build.writer.cursor.time
     made: list[dict[int, Reference]] = [{} for _ in instruction.outputs]
     ran: dict[int, str] = {}
     done: dict[int, str] = {}
     for number in dict.fromkeys(writing):
         places = lines[number]
         line = build.on_line(along, places)
-        line.time = build.time
+        time = began
         if sends_in_turns:
-            line.time = build.time[0], number % each
+            time = began[0], number % each
+        build.writer.move(time=time)
         inputs, outputs = (
             tuple(
                 _on_line(build, one, instruction.axis, along, places)

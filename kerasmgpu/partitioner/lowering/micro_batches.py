@@ -146,20 +146,20 @@ def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
     """Yields each turn's places, and the function with a place per device.
 
     Collectives that are written until the next turn have the turn's time; see
-    `Function.time`. Without micro-batches, there is one turn of all places.
+    `writing.Cursor`. Without micro-batches, there is one turn of all places.
     """
     replicas = build.replicas
     if replicas.of_devices is None:
         yield range(build.mesh.num), build
         return
-    phase, _ = build.time
+    phase, _ = build.writer.cursor.time
     for turn in _turns(build):
-        build.writer.turn, build.time = None, (phase, turn)
+        build.writer.move(turn=None, time=(phase, turn))
         yield (
             range(turn, build.mesh.num, build.mesh.micro_batches),
             build.of_devices([], replicas.of_devices),
         )
-    build.writer.turn = None
+    build.writer.move(turn=None)
 
 
 def first_only(

@@ -126,7 +126,7 @@ class OperationWriter:
 
     def is_on_host(self, place: int) -> bool:
         """Whether what is written now at a place runs on the host."""
-        return place == HOST or self.writer.is_offloaded
+        return place == HOST or self.writer.cursor.on_host
 
     def device(self, place: int) -> str:
         """Returns the name of the device of a place, for what is written now."""
@@ -152,10 +152,7 @@ class OperationWriter:
         and are on the device of their place.
         """
         if key not in self._kept:
-            writer = self.writer
-            before = writer.turn, writer.once, writer.is_offloaded
-            writer.turn, writer.once, writer.is_offloaded = None, None, False
-            self._kept[key] = make()
-            writer.turn, writer.once, writer.is_offloaded = before
+            with self.writer.at(turn=None, once=None, on_host=False):
+                self._kept[key] = make()
         kept: _Kept = self._kept[key]
         return kept

@@ -4,6 +4,7 @@ A `FunctionDef` is a list of nodes. Writing one takes microseconds per node; a
 Python graph takes a millisecond per operation.
 """
 
+import contextlib
 import heapq
 import itertools
 from collections.abc import (
@@ -11,10 +12,11 @@ from collections.abc import (
     Collection,
     Hashable,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,32 @@ Nodes = Mapping[str, node_def_pb2.NodeDef]
 _numbers = itertools.count()
 
 
+class Cursor(NamedTuple):
+    """What the nodes that are written now are for.
+
+    Attributes:
+        time: `(phase, turn)` in which they will run: a micro-batch's turn, or -1
+            before all turns.
+        turn: The turn that they belong to, or `None`; see `turns.py`.
+        once: Whether they run once for all replicas; `None` where that isn't
+            known, or doesn't matter: see `once.py`.
+        on_host: Whether they run on the host, whatever their place is; see
+            `passes/offload.py`.
+        sizes_vary: Whether they have other sizes in every step.
+        span: For how many consecutive places a node runs, from its own place on:
+            1 if each replica or micro-batch has its own.
+        is_same: Whether a node gives all replicas one value.
+    """
+
+    time: tuple[int, int] = (0, -1)
+    turn: tuple[int, int] | None = None
+    once: bool | None = None
+    on_host: bool = False
+    sizes_vary: bool = False
+    span: int = 1
+    is_same: bool = False
+
+
 class Writer:
     """Writes one function.
 
@@ -47,16 +75,11 @@ class Writer:
             that `op` or `constant` reuses don't count.
         on_host: Names of nodes on the host, which compute sizes for instance.
         effects: Names of nodes with side effects, which must run.
-        turn: The turn that nodes are written for, or `None`; see `turns.py`.
+        cursor: The `Cursor`, for all views of the function.
         turns: Maps names of nodes to their turns.
-        once: Whether what is written now runs once for all replicas; `None`
-            where that isn't known, or doesn't matter: see `once.py`.
         of_once: Maps names of nodes to what `once` was for them, if it was set.
-        is_offloaded: Whether nodes written now run on the host, whatever their
-            place is; see `passes/offload.py`.
-        sizes_vary: Whether nodes written now have other sizes in every step.
-        of_varying_sizes: Names of such nodes; XLA would compile them anew in
-            every step.
+        of_varying_sizes: Names of nodes with other sizes in every step, for
+            which XLA would compile them anew.
     """
 
     def __init__(self) -> None:
@@ -64,18 +87,27 @@ class Writer:
         self.last = ""
         self.on_host: set[str] = set()
         self.effects: list[str] = []
-        self.turn: tuple[int, int] | None = None
+        self.cursor = Cursor()
         self.turns: dict[str, tuple[int, int]] = {}
-        self.once: bool | None = None
         self.of_once: dict[str, bool] = {}
-        self.is_offloaded = False
-        self.sizes_vary = False
         self.of_varying_sizes: set[str] = set()
         self._nodes: dict[str, node_def_pb2.NodeDef] = {}
         self._known: dict[Hashable, list[Reference]] = {}
         self._references: dict[str, Reference] = {}
         self._members: dict[str, Sequence[str]] = {}
         self._number = itertools.count()
+
+    @contextlib.contextmanager
+    def at(self, **fields: Any) -> Iterator[None]:
+        """Context in which some fields of the cursor are others."""
+        before = self.cursor
+        self.cursor = before._replace(**fields)
+        yield
+        self.cursor = before
+
+    def move(self, **fields: Any) -> None:
+        """Changes fields of the cursor until the end of the context `at`."""
+        self.cursor = self.cursor._replace(**fields)
 
     def add_input(self, name: str, dtype: tf.DType) -> Reference:
         """Adds an argument to the function; returns the reference to it."""
@@ -146,8 +178,8 @@ class Writer:
             References to its outputs.
         """
         given = tuple(attributes.items())
-        once = None if is_on_host else self.once
-        key = (type, *inputs, given, device, self.turn, once)
+        once = None if is_on_host else self.cursor.once
+        key = (type, *inputs, given, device, self.cursor.turn, once)
         known = None if controls else self._known.get(key)
         if known is not None:
             return self._placed(known, is_on_host)
@@ -416,11 +448,12 @@ class Writer:
         if controls:
             node.input.extend([f"^{control}" for control in controls])
         self._nodes[name] = node
-        if self.turn is not None and node.op != "Const":
-            self.turns[name] = self.turn
-        if self.once is not None and not is_on_host:
-            self.of_once[name] = self.once
-        if self.sizes_vary:
+        cursor = self.cursor
+        if cursor.turn is not None and node.op != "Const":
+            self.turns[name] = cursor.turn
+        if cursor.once is not None and not is_on_host:
+            self.of_once[name] = cursor.once
+        if cursor.sizes_vary:
             self.of_varying_sizes.add(name)
         if is_on_host:
             self.on_host.add(name)
