@@ -118,33 +118,29 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     ratings and their `baseline_rmse`, `callbacks` that the data need, and a
     `description`.
     """
-    from kerasmgpu.recipes.datasets import (
-        generated_ratings,
-        rating_biases,
-    )
+    from kerasmgpu.recipes.datasets import generated_ratings
+    from kerasmgpu.recipes.datasets.ratings import fit_biases
     from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
 
     source = settings.dataset
     if settings.data_path:
         source = local_copy(settings.data_path)
+    if source:
+        from kerasmgpu.recipes.datasets import movielens
     unknown: Any = ()
     if settings.test_path:
-        from kerasmgpu.recipes.datasets import given_split
-
-        train, held_out, unknown = given_split.load(
+        train, held_out, unknown = movielens.load_split(
             source, local_copy(settings.test_path), settings.data_dir
         )
         description = f"{train.description}; {held_out.description}"
     else:
         if source:
-            from kerasmgpu.recipes.datasets import movielens
-
             ratings = movielens.load(source, cache_dir=settings.data_dir)
         else:
             ratings = generated_ratings.generate()
         train, held_out = ratings.split(settings.held_out, settings.seed)
         description = ratings.description
-    biases = rating_biases.fit(train)
+    biases = fit_biases(train)
     data = SimpleNamespace(
         train=SparseRows.from_ratings(train, rows=settings.rows),
         held_out=SparseRows.from_ratings(held_out, rows=settings.rows),

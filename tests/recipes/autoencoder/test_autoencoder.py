@@ -10,7 +10,7 @@ import tensorflow as tf
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import autoencoder
 from kerasmgpu.recipes.datasets import generated_ratings
-from tests.recipes.datasets import ratings_file
+from tests.recipes.datasets import written_data
 
 PRESETS = pathlib.Path(autoencoder.__file__).parent / "presets"
 
@@ -20,7 +20,7 @@ def ratings_path(tmp_path_factory):
     """A small ratings.csv: 80 users, 60 items."""
     path = tmp_path_factory.mktemp("data") / "ratings.csv"
     ratings = generated_ratings.generate(80, 60, 1500)
-    ratings_file.write(path, ratings)
+    written_data.write_ratings(path, ratings)
     return path
 
 

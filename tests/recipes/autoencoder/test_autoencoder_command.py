@@ -12,7 +12,7 @@ import pytest
 from kerasmgpu.recipes import autoencoder
 from kerasmgpu.recipes.datasets import generated_ratings
 from tests import console
-from tests.recipes.datasets import ratings_file
+from tests.recipes.datasets import written_data
 
 # Weights that differ in the last bits only, after a whole run.
 SAME_MODEL = 1e-4
@@ -23,7 +23,7 @@ def data(tmp_path_factory):
     """Keywords of `run` for a small file of ratings."""
     folder = tmp_path_factory.mktemp("data")
     ratings = generated_ratings.generate(80, 60, 1500)
-    ratings_file.write(folder / "ratings.csv", ratings)
+    written_data.write_ratings(folder / "ratings.csv", ratings)
     return {
         "data_path": str(folder / "ratings.csv"),
         "data_dir": str(folder / "cache"),
