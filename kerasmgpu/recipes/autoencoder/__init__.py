@@ -22,7 +22,7 @@ from kerasmgpu.commands import flag_parsing
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import MOVIELENS
 from kerasmgpu.recipes.shared import run_folder, shared_flags
-from kerasmgpu.recipes.shared.flag_definitions import Definitions
+from kerasmgpu.recipes.shared.flag_definitions import Definitions, integers
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 from kerasmgpu.stores.places import local_copy
 
@@ -82,11 +82,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 
 def hidden_units(settings: SimpleNamespace) -> list[int]:
-    """Converts the flag's list of texts to integers from 1 to 100,000."""
-    try:
-        units = [int(text) for text in settings.hidden_units]
-    except ValueError:
-        units = []
+    """The units of each hidden layer, from 1 to 100,000."""
+    units = integers(settings.hidden_units)
     if not units or min(units) < 1 or max(units) > 100_000:
         raise InputError(
             "--hidden_units must be integers from 1 to 100000, such as "
