@@ -1,4 +1,4 @@
-"""Which rows are held out, and the order in which training sees the others.
+"""The random split of rows, and the order in which training reads them.
 
 Both are functions of the seed. `tf.data.Dataset.shuffle` restarts in a resumed
 run; this order can begin at any step.

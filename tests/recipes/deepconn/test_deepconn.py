@@ -188,16 +188,6 @@ def test_the_first_epoch_is_left_out_of_the_mean():
     assert placements.seconds_per_epoch(seconds[:1]) == 9.0
 
 
-def test_data_without_a_review_name_the_line(tmp_path):
-    path = tmp_path / "reviews.json"
-    path.write_text('{"reviewerID": "u"}\n')
-    with pytest.raises(InputError) as raised:
-        deepconn.run(data_path=str(path), output_dir=str(tmp_path / "run"))
-    assert f"{path}, which has no review (line 1: asin is not a string)" in str(
-        raised.value
-    )
-
-
 @pytest.mark.parametrize(
     "keywords, message",
     [
@@ -211,7 +201,6 @@ def test_data_without_a_review_name_the_line(tmp_path):
             dict(placement="dual", virtual_devices=1),
             "--placement=dual needs 2 device.*, but no GPU and 1 CPU device",
         ),
-        (dict(data_path="no/such.json"), "no/such.json"),
     ],
 )
 def test_bad_settings_are_refused(reviews_path, keywords, message):

@@ -78,8 +78,3 @@ def test_malformed_files_name_the_line(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as raised:
         polynomial.run(data_path=str(path))
     assert str(path) in str(raised.value)
-
-
-def test_a_file_that_is_not_there():
-    with pytest.raises((InputError, OSError), match="no/such/file.csv"):
-        polynomial.run(data_path="no/such/file.csv")
