@@ -115,8 +115,7 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     ratings and their `baseline_rmse`, `callbacks` that the data need, and a
     `description`.
     """
-    from kerasmgpu.recipes.datasets import generated_ratings
-    from kerasmgpu.recipes.datasets.ratings import fit_biases
+    from kerasmgpu.recipes.datasets.ratings import fit_biases, generate
     from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
 
     source = settings.dataset
@@ -134,7 +133,7 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
         if source:
             ratings = movielens.load(source, cache_dir=settings.data_dir)
         else:
-            ratings = generated_ratings.generate()
+            ratings = generate()
         train, held_out = ratings.split(settings.held_out, settings.seed)
         description = ratings.description
     biases = fit_biases(train)

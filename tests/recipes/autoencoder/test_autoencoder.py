@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import autoencoder
-from kerasmgpu.recipes.datasets import generated_ratings
+from kerasmgpu.recipes.datasets.ratings import generate
 from tests import console
 from tests.recipes.datasets import written_data
 
@@ -24,8 +24,7 @@ PRESETS = pathlib.Path(autoencoder.__file__).parent / "presets"
 def ratings_path(tmp_path_factory):
     """A small ratings.csv: 80 users, 60 items."""
     path = tmp_path_factory.mktemp("data") / "ratings.csv"
-    ratings = generated_ratings.generate(80, 60, 1500)
-    written_data.write_ratings(path, ratings)
+    written_data.write_ratings(path, generate(80, 60, 1500))
     return path
 
 

@@ -11,12 +11,8 @@ import pytest
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import autoencoder, datasets
 from kerasmgpu.recipes.autoencoder import unknown_ratings
-from kerasmgpu.recipes.datasets import (
-    generated_ratings,
-    movielens,
-    ratings_table,
-)
-from kerasmgpu.recipes.datasets.ratings import Biases
+from kerasmgpu.recipes.datasets import movielens, ratings_table
+from kerasmgpu.recipes.datasets.ratings import Biases, generate
 from tests.recipes.datasets import written_data
 
 REAL = Path(__file__, "../../../../shared/data/ml-latest-small.zip").resolve()
@@ -118,7 +114,7 @@ def test_home_folder_and_cache_folder_of_the_environment(tmp_path, monkeypatch):
 
 
 def test_what_is_written_is_read(tmp_path, load):
-    ratings = generated_ratings.generate(60, 90, 1500)
+    ratings = generate(60, 90, 1500)
     written_data.write_ratings(tmp_path / "ratings.csv", ratings)
     read = load(tmp_path)
     for name in ("users", "items", "values", "user_ids", "item_ids"):

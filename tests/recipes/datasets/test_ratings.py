@@ -1,12 +1,13 @@
-"""Ratings are split whole; biases are those of a direct solution."""
+"""Ratings are split whole; biases are those of a direct solution; generated ones."""
 
 import numpy as np
+import pytest
 
 from kerasmgpu.recipes.datasets import ratings
 from kerasmgpu.recipes.datasets.ratings import Ratings
 
 
-def made(users, items, values):
+def by_hand(users, items, values):
     return Ratings(
         np.array(users, np.int32),
         np.array(items, np.int32),
@@ -19,7 +20,7 @@ def made(users, items, values):
 
 def in_a_row():
     """Rating `k` of 100 is by user `k`, of item 0, with the value `k`."""
-    return made(range(100), [0] * 100, range(100))
+    return by_hand(range(100), [0] * 100, range(100))
 
 
 def test_a_split_keeps_ratings_whole_and_in_order_and_says_what_is_what():
@@ -42,7 +43,7 @@ def test_biases_solve_the_penalised_least_squares(monkeypatch):
     monkeypatch.setattr(ratings, "_ROUNDS", 100)
     rng = np.random.default_rng(0)
     pairs = rng.permutation(12 * 7)[:50]
-    known = made(pairs // 7, pairs % 7, rng.integers(1, 6, 50))
+    known = by_hand(pairs // 7, pairs % 7, rng.integers(1, 6, 50))
     users, items = known.num_users, known.num_items
     design = np.zeros((len(known), users + items))
     design[np.arange(len(known)), known.users] = 1
@@ -63,7 +64,7 @@ def test_biases_solve_the_penalised_least_squares(monkeypatch):
 def test_one_rating_is_shrunk_to_a_sixth(monkeypatch):
     monkeypatch.setattr(ratings, "_ROUNDS", 1)
     # Mean 3. The item's bias comes first: 2 / (1 + 5) of what is left.
-    biases = ratings.fit_biases(made([0, 1], [0, 1], [5, 1]))
+    biases = ratings.fit_biases(by_hand([0, 1], [0, 1], [5, 1]))
     np.testing.assert_allclose(biases.item_biases, [2 / 6, -2 / 6], rtol=1e-6)
     np.testing.assert_allclose(
         biases.user_biases, [10 / 36, -10 / 36], rtol=1e-6
@@ -79,5 +80,59 @@ def test_rmse_holds_predictions_to_the_scale():
         max_rating=5.0,
     )
     # Predicts 7, held to 5, and 2: errors 1 and 0.
-    error = biases.root_mean_squared_error(made([0, 1], [0, 1], [4, 2]))
+    error = biases.root_mean_squared_error(by_hand([0, 1], [0, 1], [4, 2]))
     np.testing.assert_allclose(error, np.sqrt(0.5))
+
+
+def test_the_default_is_like_movielens():
+    made = ratings.generate()
+    assert len(made) == 60_000
+    assert (made.num_users, made.num_items) == (600, 1700)
+    assert made.description.startswith("generated, not real: 60,000")
+    # In the order of files, no pair twice.
+    assert np.all(np.diff(made.keys) > 0)
+    by_user, by_item = (
+        np.sort(np.bincount(positions, minlength=count))[::-1]
+        for positions, count in ((made.users, 600), (made.items, 1700))
+    )
+    assert (by_user.min() >= 20) and (by_item.min() >= 1)
+    # Of MovieLens-1M, a tenth of the users made 35 % of the ratings, and a
+    # tenth of the movies received 43 %; of even ones it would be 10 %.
+    for counts in (by_user, by_item):
+        assert 0.25 < counts[: len(counts) // 10].sum() / 60_000 < 0.7
+    values = made.values
+    np.testing.assert_array_equal(np.unique(values), np.arange(1, 5.1, 0.5))
+    assert 3.2 < values.mean() < 3.8
+    assert 0.8 < values.std() < 1.2
+
+
+@pytest.mark.parametrize("preference", [0.0, 0.5])
+def test_preferences_tell_users_apart(monkeypatch, preference):
+    monkeypatch.setattr(ratings, "_PREFERENCE", preference)
+    monkeypatch.setattr(ratings, "_NOISE", 0.0)
+    made = ratings.generate(4, 200, 400)
+    table = np.full((4, 200), np.nan)
+    table[made.users, made.items] = made.values
+    table[(table == 1) | (table == 5)] = np.nan  # clipped
+    differences = table[1:] - table[0]
+    spread = np.nanmax(differences, 1) - np.nanmin(differences, 1)
+    # By biases alone two users differ alike on every item, to the rounding.
+    assert (spread.max() > 1.5) if preference else (spread.max() <= 1.0)
+
+
+def test_same_seed_same_ratings():
+    first, again, other = (
+        ratings.generate(50, 60, 900, seed=seed) for seed in (4, 4, 5)
+    )
+    np.testing.assert_array_equal(first.items, again.items)
+    np.testing.assert_array_equal(first.values, again.values)
+    assert not np.array_equal(first.values, other.values)
+
+
+@pytest.mark.parametrize("sizes", [(3, 2, 3), (10, 10, 50), (1000, 20, 1000)])
+def test_smallest_and_densest(sizes):
+    num_users, num_items, num_ratings = sizes
+    made = ratings.generate(*sizes)
+    assert len(np.unique(made.keys)) == len(made) == num_ratings
+    assert np.unique(made.users).size == num_users
+    assert np.unique(made.items).size == num_items
