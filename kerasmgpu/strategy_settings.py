@@ -34,7 +34,7 @@ def _setting(
 
     Args:
         check: Function that checks a value other than a default of `None`.
-        help: Help text of the recipes' flag; `None` if they have none.
+        help: Help text of the recipes' flag; `None` if not all have one.
         **flag: What it takes: one of `choices`, an integer up to `most`, or an
             integer or this `word`. Default: any integer, or string.
     """
@@ -82,6 +82,7 @@ def _checked_cache(value: Any, name: str) -> XlaCache:
 SHARDS = ("none", "optimizer", "weights", "embeddings")
 """Names of what is divided over the replicas."""
 
+_BATCH_NORMS = ("global", "per_replica")
 _OFFLOADS = ("none", "optimizer")
 
 
@@ -96,7 +97,9 @@ class Settings:
         InputError: If a setting is invalid whatever the devices are.
     """
 
-    batch_norm: str = _setting("global", _one_of("global", "per_replica"))
+    batch_norm: str = _setting(
+        "global", _one_of(*_BATCH_NORMS), choices=_BATCH_NORMS
+    )
     shard: Shard = _setting(
         None,
         _checked_shard,

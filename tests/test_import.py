@@ -38,7 +38,7 @@ LIGHT = """
     plan.__main__ plan.step_time launch.__main__ launch.notebook
     memory.__main__ memory.state_bytes report.__main__ recipes.alexnet
     recipes.autoencoder recipes.convnet recipes.deepconn
-    recipes.datasets.generated_ratings recipes.datasets.movielens
+    recipes.datasets.movielens recipes.datasets.ratings
     recipes.datasets.reviews recipes.datasets.sparse_rows recipes.polynomial
     strategy_settings verify.__main__
 """.split()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import types
 
 import keras
 import pytest
@@ -88,9 +89,11 @@ def test_recipes_have_a_flag_of_each_and_hand_it_on():
     alexnet.define_flags(defined)
     missing = {name for name in NAMES if name not in defined}
     assert missing == {*WITHOUT_RECIPE_FLAG}
-    assert {*NAMES} <= {*training_run._STRATEGY_FLAGS}
     for name in {*NAMES} - missing:
         assert defined[name].default == getattr(Settings(), name)
+    chosen = types.SimpleNamespace(num_replicas=4, epochs=3, **GIVEN)
+    strategy = training_run.make_strategy(chosen)
+    assert vars(strategy.settings) == GIVEN
 
 
 def test_the_memory_command_has_a_flag_of_each():

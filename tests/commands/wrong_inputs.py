@@ -149,7 +149,7 @@ CASES = (
         "autoencoder --output_dir=s3://b/r --tensorboard",
         "--tensorboard needs a local --output_dir",
     ),
-    Case("autoencoder --data_path=s3://b/r", "--data_path takes a local path"),
+    Case("autoencoder --data_path=s4://b/r", "Received: s4://b/r"),
     Case("convnet --config=s4://b/c.yaml", "Received: s4://b/c.yaml"),
     Case("checkpoint show s4://b/r", "Received: s4://b/r"),
     Case("checkpoint show s3:/b/r", "pass the string 's3://b/r'"),

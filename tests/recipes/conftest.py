@@ -4,10 +4,20 @@ import os
 import signal
 
 import pytest
+import tensorflow as tf
 from absl import flags
 
 from kerasmgpu.job import exit_status
 from kerasmgpu.recipes.shared.training_run import EpochRecords
+
+
+@pytest.fixture(scope="session", autouse=True)
+def devices():
+    """Starts the eight logical CPUs, of which a run may ask for fewer.
+
+    Before they start, `virtual_devices` of the first run decides their number.
+    """
+    tf.config.list_logical_devices()
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def define(flag_values: flags.FlagValues) -> None:
     flag.choice("mixed_precision", "none", ["none", "float16", "bfloat16"],
         "Type that layers compute in; weights stay float32. float16 scales "
         "the loss, and is for GPUs.")
-    flag.choice("batch_norm", "global", ["global", "per_replica"],
+    flag.settings(batch_norm=
         "Rows whose mean and variance normalise: those of the global batch, "
         "or (Goyal et al.) each replica's own, without a collective per layer.")
     # The optimizer.

@@ -18,6 +18,7 @@ from kerasmgpu.commands import plots, reports
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.alexnet import image_flags
 from kerasmgpu.recipes.shared import run_folder
+from kerasmgpu.recipes.shared.flag_definitions import integers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -55,11 +56,8 @@ BuildModel: TypeAlias = Callable[..., Any]
 
 
 def batch_sizes(settings: SimpleNamespace) -> list[int]:
-    """Converts the flag's list of texts to increasing integers."""
-    try:
-        sizes = sorted({int(text) for text in settings.batch_sizes})
-    except ValueError:
-        sizes = []
+    """The batch sizes to compare, increasing."""
+    sizes = sorted(set(integers(settings.batch_sizes)))
     if len(sizes) < 2 or sizes[0] < 1 or any(size % sizes[0] for size in sizes):
         raise InputError(
             "--batch_sizes must be two or more integers, multiples of the "
@@ -179,14 +177,15 @@ def train(
     learning_rate = replica_arithmetic.scale_learning_rate(
         settings.learning_rate, size // batch_sizes(settings)[0], rule.scaling
     )
-    steps = -(-len(data.train) // size)
-    plan = training_plan.TrainingPlan(
+    decided = dict(
+        global_batch_size=size,
+        learning_rate=learning_rate,
+        warmup_epochs=settings.warmup_epochs * rule.warms_up,
+    )
+    plan = training_plan.make(
+        SimpleNamespace(**vars(settings) | decided),
         strategy.num_replicas_in_sync,
-        size,
-        learning_rate,
-        steps,
-        settings.epochs,
-        steps * settings.warmup_epochs * rule.warms_up,
+        len(data.train),
     )
     shape = networks.image_shape(settings, data)
     batches = image_batches.ImageBatches(

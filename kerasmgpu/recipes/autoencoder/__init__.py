@@ -22,7 +22,7 @@ from kerasmgpu.commands import flag_parsing
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes.datasets import MOVIELENS
 from kerasmgpu.recipes.shared import run_folder, shared_flags
-from kerasmgpu.recipes.shared.flag_definitions import Definitions
+from kerasmgpu.recipes.shared.flag_definitions import Definitions, integers
 from kerasmgpu.recipes.shared.training_plan import TrainingPlan
 from kerasmgpu.stores.places import local_copy
 
@@ -82,11 +82,8 @@ def define_flags(flag_values: flags.FlagValues) -> None:
 
 
 def hidden_units(settings: SimpleNamespace) -> list[int]:
-    """Converts the flag's list of texts to integers from 1 to 100,000."""
-    try:
-        units = [int(text) for text in settings.hidden_units]
-    except ValueError:
-        units = []
+    """The units of each hidden layer, from 1 to 100,000."""
+    units = integers(settings.hidden_units)
     if not units or min(units) < 1 or max(units) > 100_000:
         raise InputError(
             "--hidden_units must be integers from 1 to 100000, such as "
@@ -118,33 +115,28 @@ def load_data(settings: SimpleNamespace) -> SimpleNamespace:
     ratings and their `baseline_rmse`, `callbacks` that the data need, and a
     `description`.
     """
-    from kerasmgpu.recipes.datasets import (
-        generated_ratings,
-        rating_biases,
-    )
+    from kerasmgpu.recipes.datasets.ratings import fit_biases, generate
     from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
 
     source = settings.dataset
     if settings.data_path:
         source = local_copy(settings.data_path)
+    if source:
+        from kerasmgpu.recipes.datasets import movielens
     unknown: Any = ()
     if settings.test_path:
-        from kerasmgpu.recipes.datasets import given_split
-
-        train, held_out, unknown = given_split.load(
+        train, held_out, unknown = movielens.load_split(
             source, local_copy(settings.test_path), settings.data_dir
         )
         description = f"{train.description}; {held_out.description}"
     else:
         if source:
-            from kerasmgpu.recipes.datasets import movielens
-
             ratings = movielens.load(source, cache_dir=settings.data_dir)
         else:
-            ratings = generated_ratings.generate()
+            ratings = generate()
         train, held_out = ratings.split(settings.held_out, settings.seed)
         description = ratings.description
-    biases = rating_biases.fit(train)
+    biases = fit_biases(train)
     data = SimpleNamespace(
         train=SparseRows.from_ratings(train, rows=settings.rows),
         held_out=SparseRows.from_ratings(held_out, rows=settings.rows),

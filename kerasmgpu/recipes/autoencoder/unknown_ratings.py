@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasmgpu.recipes.datasets.rating_biases import Biases
+from kerasmgpu.recipes.datasets.ratings import Biases
 
 
 def default_rating(biases: Biases) -> int:

@@ -19,9 +19,6 @@ import yaml
 from kerasmgpu.errors import InputError
 from kerasmgpu.stores.places import opened, place
 
-# Values of a file; aliases count once per use (limits alias bombs).
-_MOST_VALUES = 10_000
-
 Path = tuple[str | int, ...]
 Place = Callable[[int], str]  # The place of a line, in messages.
 
@@ -179,11 +176,6 @@ def _value(text: str, place: Place, path: Path, name: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             raise InputError(f"{name} is empty")
-        if _num_values(node, {}) > _MOST_VALUES:
-            raise InputError(
-                f"{name} has more than {_MOST_VALUES:,} values, with those "
-                "that its aliases (*name) repeat; write fewer"
-            )
         return _construct(loader, node, place, path)
     except yaml.reader.ReaderError as error:
         raise InputError(
@@ -195,19 +187,6 @@ def _value(text: str, place: Place, path: Path, name: str) -> Any:
         raise InputError(f"{where}: not YAML: {error.problem}") from error
     except RecursionError as error:
         raise InputError(f"{name}: a value contains itself") from error
-
-
-def _num_values(node: yaml.Node, known: dict[int, Any]) -> int:
-    """Number of values of a node; aliases count once per use."""
-    if id(node) not in known:
-        known[id(node)] = None
-        children = () if isinstance(node, yaml.ScalarNode) else node.value
-        if isinstance(node, yaml.MappingNode):
-            children = [child for pair in children for child in pair]
-        known[id(node)] = 1 + sum(_num_values(c, known) for c in children)
-    if known[id(node)] is None:
-        raise RecursionError
-    return known[id(node)]
 
 
 def _construct(loader: _Loader, node: Any, place: Place, path: Path) -> Any:

@@ -13,9 +13,12 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets import image_decoding, image_records, row_order
-from kerasmgpu.recipes.datasets.image_data import ImageData, LabelledImages
-from kerasmgpu.recipes.datasets.image_records import ImageRecords
+from kerasmgpu.recipes.datasets import image_data, image_decoding, row_order
+from kerasmgpu.recipes.datasets.image_data import (
+    ImageData,
+    ImageRecords,
+    LabelledImages,
+)
 
 Dataset: TypeAlias = tf.data.Dataset
 AUTOTUNE = tf.data.AUTOTUNE
@@ -217,5 +220,5 @@ def _rows(part: Part, stride: int = 1) -> Dataset:
 def _read(name: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
     """Bytes and label of an item: a path and its label, or a record."""
     if rest.dtype == tf.string:
-        return image_records.parse(rest)
+        return image_data.parse_record(rest)
     return tf.io.read_file(name), rest

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kerasmgpu.recipes.datasets import row_order
 from kerasmgpu.recipes.datasets.ratings import Ratings
 
 if TYPE_CHECKING:
@@ -69,8 +70,6 @@ def training_and_validation(
     training ratings. Training is endless, validation one pass.
     """
     import tensorflow as tf
-
-    from kerasmgpu.recipes.datasets import row_order
 
     take_train, take_held_out = _row_taker(train), _row_taker(held_out)
 

@@ -120,12 +120,12 @@ def prepare(settings: SimpleNamespace, loaded: "Reviews") -> SimpleNamespace:
     """
     import numpy as np
 
-    from kerasmgpu.recipes.datasets import rating_biases, review_texts
+    from kerasmgpu.recipes.datasets import ratings, review_texts
 
     train, held_out = loaded.split(settings.held_out, settings.seed)
     size, tokens = review_texts.vocabulary(loaded, train, settings.vocabulary)
     known, hidden = loaded.as_ratings(train), loaded.as_ratings(held_out)
-    biases = rating_biases.fit(known)
+    biases = ratings.fit_biases(known)
     mean = np.float64(biases.mean)
     return SimpleNamespace(
         texts=review_texts.ReviewTexts(loaded, tokens, train, settings.words),
@@ -143,13 +143,10 @@ def run(**keywords: Any) -> "Row | list[Row]":
     settings = shared_flags.settings(define_flags, keywords)
     check(settings)
     run_folder.require_place(settings)
-    from kerasmgpu.recipes.datasets import generated_reviews, reviews
+    from kerasmgpu.recipes.datasets import reviews
 
     path = settings.data_path
-    if path:
-        loaded = reviews.load(local_copy(path))
-    else:
-        loaded = generated_reviews.generate()
+    loaded = reviews.load(local_copy(path)) if path else reviews.generate()
     # TensorFlow is imported only once the file has been read.
     from kerasmgpu.recipes.deepconn import placements
 

@@ -5,6 +5,7 @@ import functools
 import math
 import os
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 from absl import flags
@@ -86,21 +87,24 @@ class Definitions:
         plain = flags.ArgumentSerializer()
         flags.DEFINE(parser, *arguments, serializer=plain, **self._where)
 
-    def settings(self) -> None:
-        """Defines the flags of a strategy's `Settings` that have a help text."""
+    def settings(self, **texts: str) -> None:
+        """Defines the flags of a strategy's `Settings` that have a help text.
+
+        With `texts`, names of settings to other help texts: those alone.
+        """
         for one in dataclasses.fields(Settings):
             about, named = one.metadata, (one.name, one.default)
-            if about["help"] is None:
+            text = texts.get(one.name) if texts else about["help"]
+            if text is None:
                 continue
             if "choices" in about:
-                self.choice(*named, about["choices"], about["help"])
+                self.choice(*named, about["choices"], text)
             elif "word" in about:
-                self.integer_or(about["word"], *named, about["help"])
+                self.integer_or(about["word"], *named, text)
             elif int in (one.type, *typing.get_args(one.type)):
-                most = about.get("most", _LARGEST)
-                self.integer(*named, about["help"], most=most)
+                self.integer(*named, text, most=about.get("most", _LARGEST))
             else:
-                self.string(*named, about["help"])
+                self.string(*named, text)
 
     def number(
         self,
@@ -112,6 +116,14 @@ class Definitions:
         parser = _FiniteParser(least, most, excludes_bounds)
         plain = flags.ArgumentSerializer()
         flags.DEFINE(parser, *arguments, serializer=plain, **self._where)
+
+
+def integers(texts: Iterable[str]) -> list[int]:
+    """Converts the texts of a list flag; returns none if one is no integer."""
+    try:
+        return [int(text) for text in texts]
+    except (ValueError, TypeError):
+        return []
 
 
 def checked(flag: flags.Flag, value: Any) -> Any:

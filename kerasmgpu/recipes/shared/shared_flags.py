@@ -19,7 +19,11 @@ from kerasmgpu.commands import command_line, flag_parsing
 from kerasmgpu.errors import InputError
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import results_place
-from kerasmgpu.recipes.shared.flag_definitions import Definitions, checked
+from kerasmgpu.recipes.shared.flag_definitions import (
+    Definitions,
+    checked,
+    integers,
+)
 from kerasmgpu.stores.places import checked_place, place
 from kerasmgpu.stores.store_path import StorePath
 
@@ -54,51 +58,34 @@ def define(
     """
     define_devices(flag_values, all_reduce)
     flag = Definitions(flag_values)
-    flag.integer(
-        "batch_size_per_replica",
-        batch_size_per_replica,
+    # fmt: off
+    flag.integer("batch_size_per_replica", batch_size_per_replica,
         "Rows of a step on each replica; the global batch is this times the "
-        "number of replicas.",
-    )
-    flag.integer(
-        "global_batch_size",
-        global_batch_size,
+        "number of replicas.")
+    flag.integer("global_batch_size", global_batch_size,
         "Rows of a step on all replicas together. Holds the global batch, "
-        "whatever the number of replicas; the learning rate is not scaled then.",
-    )
-    flag.number(
-        "learning_rate",
-        learning_rate,
-        "Learning rate for one replica.",
-        least=0,
-        excludes_bounds=True,
-    )
-    flag.choice(
-        "learning_rate_scaling",
-        learning_rate_scaling,
+        "whatever the number of replicas; the learning rate is not scaled "
+        "then.")
+    flag.number("learning_rate", learning_rate,
+        "Learning rate for one replica.", least=0, excludes_bounds=True)
+    flag.choice("learning_rate_scaling", learning_rate_scaling,
         ["linear", "sqrt", "none"],
-        "How the learning rate grows with the number of replicas.",
-    )
-    text = "Steps over which the learning rate rises to its full value."
-    flag.integer("warmup_steps", 0, text, least=0)
+        "How the learning rate grows with the number of replicas.")
+    flag.integer("warmup_steps", 0,
+        "Steps over which the learning rate rises to its full value.", least=0)
     flag.integer("epochs", epochs, "Passes over the data.")
-    text = "Optimizer updates in all; decides instead of --epochs when given."
-    flag.integer("steps", None, text)
-    flag.integer(
-        "steps_per_epoch",
-        None,
+    flag.integer("steps", None,
+        "Optimizer updates in all; decides instead of --epochs when given.")
+    flag.integer("steps_per_epoch", None,
         "Steps between reports, validations and checkpoints. Left out: one "
-        "pass over the data.",
-    )
-    text = (
-        "Seed of the data's split, initial weights and the order of the rows."
-    )
-    flag.integer("seed", 0, text, least=0, most=_MOST_SEEDS)
-    define_output(
-        flag_values,
-        longer="--epochs or --steps may be raised if the learning rate doesn't "
-        "fall over the whole run. ",
-    )
+        "pass over the data.")
+    flag.integer("seed", 0,
+        "Seed of the data's split, initial weights and the order of the rows.",
+        least=0, most=_MOST_SEEDS)
+    define_output(flag_values, longer=
+        "--epochs or --steps may be raised if the learning rate doesn't "
+        "fall over the whole run. ")
+    # fmt: on
 
 
 def define_devices(
@@ -106,31 +93,25 @@ def define_devices(
 ) -> None:
     """Defines what replicas run on; `define` includes it."""
     flag = Definitions(flag_values)
-    flag.integer(
-        "num_replicas",
-        None,
+    # fmt: off
+    flag.integer("num_replicas", None,
         "Copies of the model, one per device. Left out: all visible GPUs, or "
-        "one CPU.",
-        most=65536,
-    )
-    flag.integer(
-        "virtual_devices",
-        None,
+        "one CPU.", most=65536)
+    flag.integer("virtual_devices", None,
         "Logical devices to make of the CPU: how several replicas run on a "
-        "machine without GPUs. They share its cores.",
-        most=256,
-    )
+        "machine without GPUs. They share its cores.", most=256)
     flag.settings()
     if all_reduce:
-        flag.choice(
-            "all_reduce",
-            "auto",
-            _ALL_REDUCES.split(),
+        flag.choice("all_reduce", "auto", _ALL_REDUCES.split(),
             "How gradients are summed over the replicas; ring: of several "
-            "workers.",
-        )
-        text = "Packs that the gradients are summed in."
-        flag.integer("num_packs", 1, text, most=10**6)
+            "workers.")
+        flag.integer("num_packs", 1,
+            "Packs that the gradients are summed in.", most=10**6)
+    # fmt: on
+
+
+WATCHING = ("tensorboard", "profile", "hang_seconds", "check_finite")
+"""Flags that say what is seen of a run; results don't depend on them."""
 
 
 def define_output(flag_values: flags.FlagValues, longer: str) -> None:
@@ -139,51 +120,26 @@ def define_output(flag_values: flags.FlagValues, longer: str) -> None:
     `longer` is the sentence of the help on extending a resumed run.
     """
     flag = Definitions(flag_values)
-    flag.string(
-        "output_dir",
-        None,
+    # fmt: off
+    flag.string("output_dir", None,
         "Folder for flags, history, model, learning curve and result, or its "
-        "URL, such as s3://bucket/runs/1. Left out: nothing is written.",
-    )
-    flag.switch(
-        "resume",
-        False,
+        "URL, such as s3://bucket/runs/1. Left out: nothing is written.")
+    flag.switch("resume", False,
         "Go on from the last checkpoint in --output_dir, with the same flags. "
-        f"{longer}Start there if there is none.",
-    )
-    _define_watching(flag)
-
-
-WATCHING = ("tensorboard", "profile", "hang_seconds", "check_finite")
-"""Flags that say what is seen of a run; results don't depend on them."""
-
-
-def _define_watching(flag: Definitions) -> None:
-    flag.switch(
-        "tensorboard",
-        False,
+        f"{longer}Start there if there is none.")
+    flag.switch("tensorboard", False,
         "Write speed, step times, learning rate, memory and norms of gradients "
-        "and updates to the folder tensorboard of --output_dir.",
-    )
-    flag.strings(
-        "profile",
-        None,
-        "First and last step to profile, such as 10,15, into that folder, too.",
-    )
-    flag.number(
-        "hang_seconds",
-        None,
+        "and updates to the folder tensorboard of --output_dir.")
+    flag.strings("profile", None,
+        "First and last step to profile, such as 10,15, into that folder, too.")
+    flag.number("hang_seconds", None,
         "Seconds without progress after which the log says where each worker "
         "is. Left out: 20 times the median step, and at least 30.",
-        least=0,
-        excludes_bounds=True,
-    )
-    flag.switch(
-        "check_finite",
-        False,
+        least=0, excludes_bounds=True)
+    flag.switch("check_finite", False,
         "End at the first NaN or infinity, and name its step, replica and "
-        "layer.",
-    )
+        "layer.")
+    # fmt: on
 
 
 def define_data(
@@ -193,16 +149,15 @@ def define_data(
 ) -> None:
     """Defines where data come from; `datasets` can be fetched by name."""
     flag = Definitions(flag_values)
+    # fmt: off
     flag.string("data_path", None, path_help)
     if datasets:
         names = ", ".join(datasets)
         flag.string("dataset", None, f"Data set to fetch by its name: {names}.")
-        flag.string(
-            "data_dir",
-            None,
+        flag.string("data_dir", None,
             "Folder for fetched data and its parsed form. Left out: the "
-            "user's cache folder.",
-        )
+            "user's cache folder.")
+    # fmt: on
 
 
 def define_held_out(
@@ -345,16 +300,13 @@ def _pair(texts: list[str] | None) -> tuple[int, int] | None:
     """The first and the last step of `--profile`."""
     if not texts:
         return None
-    try:
-        first, last = map(int, texts)
-    except (ValueError, TypeError):
-        first = last = 0
-    if not 1 <= first <= last:
+    steps = integers(texts)
+    if len(steps) != 2 or not 1 <= steps[0] <= steps[1]:
         raise InputError(
             "--profile must be the first and the last step, such as "
             f"10,15. Received: {','.join(map(str, texts))}"
         )
-    return first, last
+    return steps[0], steps[1]
 
 
 def _of_preset(define_flags: DefineFlags, given: Settings) -> Settings:

@@ -13,6 +13,7 @@ return experiment.finish(model, "loss", "loss", figures)
 """
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ import keras
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu import _keras, strategy_settings
+from kerasmgpu import _keras
 from kerasmgpu import callbacks as kerasmgpu_callbacks
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
@@ -32,17 +33,13 @@ from kerasmgpu.stores.places import place
 
 Record = dict[str, Any]
 
-_STRATEGY_FLAGS = (
-    *"num_replicas virtual_devices all_reduce num_packs".split(),
-    *strategy_settings.NAMES,
-)
-
 
 def make_strategy(
     settings: SimpleNamespace, **keywords: Any
 ) -> tf.distribute.Strategy:
     """The `kerasmgpu.strategy` that the flags select; `keywords` override them."""
-    asked = {k: v for k, v in vars(settings).items() if k in _STRATEGY_FLAGS}
+    known = inspect.signature(kerasmgpu.strategy).parameters
+    asked = {k: v for k, v in vars(settings).items() if k in known}
     return kerasmgpu.strategy(**asked | keywords)
 
 

@@ -94,23 +94,6 @@ def test_it_is_serialised_with_its_settings():
     assert optimizer.weight_decay is None
 
 
-@pytest.mark.slow
-def test_a_model_goes_on_from_its_file_as_if_it_had_not_stopped(tmp_path):
-    x = np.random.default_rng(2).normal(size=(8, 3))
-    y = x.sum(axis=1, keepdims=True)
-    keras.utils.set_random_seed(3)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile(lars(), "mse")
-    model.fit(x, y, epochs=2, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    losses = [
-        m.fit(x, y, epochs=2, verbose=0, shuffle=False).history["loss"]
-        for m in (model, loaded)
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
 def test_replicas_make_the_update_of_one_device(replicas):
     x = np.random.default_rng(4).normal(size=(7, 3)).astype("float32")
     y = x.sum(axis=1, keepdims=True)

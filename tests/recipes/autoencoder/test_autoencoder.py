@@ -1,6 +1,10 @@
 """The recipe from its keywords to its result."""
 
+import os
 import pathlib
+import signal
+import subprocess
+import time
 
 import keras
 import numpy as np
@@ -9,8 +13,9 @@ import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import autoencoder
-from kerasmgpu.recipes.datasets import generated_ratings
-from tests.recipes.datasets import ratings_file
+from kerasmgpu.recipes.datasets.ratings import generate
+from tests import console
+from tests.recipes.datasets import written_data
 
 PRESETS = pathlib.Path(autoencoder.__file__).parent / "presets"
 
@@ -19,23 +24,26 @@ PRESETS = pathlib.Path(autoencoder.__file__).parent / "presets"
 def ratings_path(tmp_path_factory):
     """A small ratings.csv: 80 users, 60 items."""
     path = tmp_path_factory.mktemp("data") / "ratings.csv"
-    ratings = generated_ratings.generate(80, 60, 1500)
-    ratings_file.write(path, ratings)
+    written_data.write_ratings(path, generate(80, 60, 1500))
     return path
 
 
+def settings(ratings_path, **keywords):
+    """Keywords of a small run."""
+    return {
+        "num_replicas": 1,
+        "data_path": str(ratings_path),
+        "data_dir": str(ratings_path.parent / "cache"),
+        # 60 rows: the last batch has 10; two replicas share 25 unevenly.
+        "global_batch_size": 25,
+        "hidden_units": ["8"],
+        "epochs": None if "steps" in keywords else 4,
+        **keywords,
+    }
+
+
 def run(ratings_path, **keywords):
-    return autoencoder.run(
-        **{
-            "num_replicas": 1,
-            "data_path": str(ratings_path),
-            "data_dir": str(ratings_path.parent / "cache"),
-            "global_batch_size": 25,
-            "hidden_units": ["8"],
-            "epochs": None if "steps" in keywords else 4,
-            **keywords,
-        }
-    )
+    return autoencoder.run(**settings(ratings_path, **keywords))
 
 
 def test_the_default_beats_the_baseline_on_generated_ratings(capsys):
@@ -66,6 +74,33 @@ def test_two_replicas_ended_in_an_epoch_go_on_to_the_end_of_one(
     assert model(row).shape == (1, 80)
 
 
+@pytest.mark.slow
+def test_a_killed_command_goes_on_to_the_same_end(ratings_path, tmp_path):
+    folder = tmp_path / "run"
+    # Long enough that it can't end before it is killed.
+    keywords = settings(ratings_path, epochs=20)
+    flags = {**keywords, "hidden_units": "8", "output_dir": folder}
+    process = console.start(
+        "autoencoder",
+        *(f"--{name}={value}" for name, value in flags.items()),
+        folder=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("checkpoints/checkpoint-00000[2-9]-*")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (folder / "result.json").exists()
+    resumed = autoencoder.run(**keywords, output_dir=str(folder), resume=True)
+    whole = autoencoder.run(**keywords)
+    assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
+
+
 @pytest.mark.parametrize(
     "name", sorted(p.name for p in PRESETS.glob("*.flags"))
 )
@@ -75,14 +110,6 @@ def test_presets_train(ratings_path, name, flags_of):
     result = run(ratings_path, **keywords)
     assert result.global_batch_size == 250
     assert np.isfinite([result.loss, result.figures["rmse"]]).all()
-
-
-def test_the_published_preset_is_the_published_experiment(flags_of):
-    keywords = flags_of(autoencoder, PRESETS / "published.flags")
-    assert keywords["hidden_units"] == ["10", "5", "10"]
-    assert keywords["learning_rate"] == 0.03
-    assert keywords["global_batch_size"] == 250
-    assert keywords["steps"] == 10_000
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_errors_have_the_key_and_its_line():
         ("a: *there", "undefined alias"),
         ("? [1, 2]\n: 3", "line 1: a key must be a single word"),
         ("a: &x [*x]", "contains itself"),
+        ("a: &x {b: *x}", "contains itself"),
         ("a: \x01", "not YAML: character 3"),
     ],
 )

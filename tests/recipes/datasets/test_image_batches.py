@@ -5,12 +5,8 @@ import pytest
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets import (
-    image_batches,
-    image_data,
-    image_folders,
-    image_records,
-)
+from kerasmgpu.recipes.datasets import image_batches, image_data
+from tests.recipes.datasets import written_data
 
 
 def encoded(level, size=12):
@@ -34,24 +30,10 @@ def records(tmp_path_factory):
     root = tmp_path_factory.mktemp("records")
     for part in range(3):
         path = root / f"train-{part:05}-of-00003.tfrecord"
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for k in range(part, 20, 3):
-                writer.write(record(encoded(10 * k), int(k >= 10)))
+        levels = range(part, 20, 3)
+        images = [(encoded(10 * k), int(k >= 10)) for k in levels]
+        written_data.write_records(path, images)
     return root
-
-
-def record(content, label):
-    feature = tf.train.Feature
-    values = {
-        "image/encoded": feature(
-            bytes_list=tf.train.BytesList(value=[content])
-        ),
-        "image/class/label": feature(
-            int64_list=tf.train.Int64List(value=[label])
-        ),
-    }
-    features = tf.train.Features(feature=values)
-    return tf.train.Example(features=features).SerializeToString()
 
 
 def in_memory():
@@ -71,8 +53,8 @@ def data(request, tree, records):
     if request.param == "arrays":
         return in_memory()
     if request.param == "files":
-        return image_folders.load(tree, 0.2, seed=0)
-    return image_records.load(records, 0.2)
+        return image_data.load_folders(tree, 0.2, seed=0)
+    return image_data.load_records(records, 0.2)
 
 
 def make(data, batch=5, seed=0, augment=False, leave_out=lambda name: None):
@@ -143,7 +125,7 @@ def test_damaged_files_are_left_out_and_named(tmp_path):
     whole = (tmp_path / "a" / "0.png").read_bytes()
     (tmp_path / "a" / "0.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "b" / "1.png").write_bytes(b"")
-    data = image_folders.load(tmp_path, 0.25, seed=3)
+    data = image_data.load_folders(tmp_path, 0.25, seed=3)
     named = set()
     batches = make(data, batch=9, leave_out=named.add)
     broken = {str(tmp_path / "a" / "0.png"), str(tmp_path / "b" / "1.png")}
@@ -157,7 +139,7 @@ def test_damaged_files_are_left_out_and_named(tmp_path):
 
 
 def test_records_with_labels_out_of_range_are_left_out(records):
-    data = image_records.load(records, 0.2, num_classes=1)
+    data = image_data.load_records(records, 0.2, num_classes=1)
     named = set()
     batches = make(data, leave_out=named.add)
     for pixels, _ in batches.training().take(2):
@@ -171,4 +153,4 @@ def test_nothing_that_can_be_decoded_is_refused_before_training(tmp_path):
         for k in range(3):
             (tmp_path / name / f"{k}.jpg").write_bytes(b"text")
     with pytest.raises(InputError, match="JPEG.* Received: .*jpg, which can't"):
-        make(image_folders.load(tmp_path, 0.5, seed=0))
+        make(image_data.load_folders(tmp_path, 0.5, seed=0))

@@ -1,4 +1,4 @@
-"""Images in memory: splitting, and data sets that others provide."""
+"""Data sets that others provide, and drawn ones."""
 
 import urllib.error
 
@@ -7,23 +7,7 @@ import numpy as np
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets import image_data, images
-
-
-def arrays(count):
-    labels = np.arange(count, dtype=np.int32)
-    return image_data.LabelledImages(
-        np.zeros((count, 2, 2, 1), np.uint8), labels
-    )
-
-
-def test_every_image_is_on_one_side_of_the_split():
-    train, held_out = arrays(10).split(0.3, seed=1)
-    assert (len(train), len(held_out)) == (7, 3)
-    both = np.sort(np.concatenate([train.labels, held_out.labels]))
-    np.testing.assert_array_equal(both, np.arange(10))
-    _, other = arrays(10).split(0.3, seed=2)
-    assert set(other.labels) != set(held_out.labels)
+from kerasmgpu.recipes.datasets import images
 
 
 def test_data_of_keras_get_a_channel_and_flat_labels(monkeypatch):
@@ -68,3 +52,28 @@ def test_digits_are_scaled_to_bytes():
     assert data.train.images.shape[1:] == (8, 8, 1) == data.image_shape
     assert data.train.images.max() == 255
     assert set(data.train.labels) == set(range(10))
+
+
+def test_the_seed_decides_what_is_drawn():
+    drawn, labels = images.draw(40, 16, seed=3)
+    again, _ = images.draw(40, 16, seed=3)
+    other, _ = images.draw(40, 16, seed=4)
+    np.testing.assert_array_equal(drawn, again)
+    assert (drawn != other).mean() > 0.5
+    assert drawn.shape == (40, 16, 16, 3)
+    assert (drawn.dtype, labels.dtype) == (np.uint8, np.int32)
+    # Classes are equally frequent.
+    np.testing.assert_array_equal(np.bincount(labels), np.full(10, 4))
+
+
+def test_the_shape_is_brighter_than_its_background_and_a_ring_has_a_hole():
+    drawn, labels = images.draw(600, 32)
+    disc, ring, striped = (
+        drawn[labels == images.CLASS_NAMES.index(name)].mean(axis=(0, 3))
+        for name in ("plain disc", "plain ring", "striped disc")
+    )
+    centre = (slice(14, 18), slice(14, 18))
+    assert disc[centre].mean() > disc[:2].mean() + 80
+    assert ring[centre].mean() < disc[centre].mean() - 60
+    # Half of a striped filling is dark.
+    assert striped[centre].mean() < disc[centre].mean() - 40

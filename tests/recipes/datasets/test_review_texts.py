@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu.recipes.datasets import generated_reviews
 from kerasmgpu.recipes.datasets.review_texts import (
     PADDING,
     UNKNOWN,
@@ -11,7 +10,7 @@ from kerasmgpu.recipes.datasets.review_texts import (
     training_and_validation,
     vocabulary,
 )
-from kerasmgpu.recipes.datasets.reviews import Collector
+from kerasmgpu.recipes.datasets.reviews import Collector, generate
 
 WORDS = 12
 
@@ -92,7 +91,7 @@ def test_long_texts_are_cut_after_the_own_review_is_left_out():
 
 def test_no_leak_in_many_generated_reviews():
     # Every review has a word of its own, by which it would be found.
-    generated = generated_reviews.generate(40, 30, 600)
+    generated = generate(40, 30, 600)
     marked = Collector()
     for row in range(600):
         user, item = generated.users[row], generated.items[row]
@@ -108,18 +107,6 @@ def test_no_leak_in_many_generated_reviews():
         for text, expected in ((user, same_user), (item, same_item)):
             marks = {w for w in text.split() if w != "same"}
             assert marks == {f"mark{k}" for k in np.flatnonzero(expected)}
-
-
-def test_texts_can_be_made_inside_of_a_data_set():
-    _, tokens = vocabulary(FIVE, np.arange(5), 20_000)
-    texts = ReviewTexts(FIVE, tokens, np.arange(5), WORDS)
-    data = tf.data.Dataset.range(5).batch(2).map(texts.take)
-    shapes = [tuple(user.shape) for user, item in data]
-    assert shapes == [(2, WORDS), (2, WORDS), (1, WORDS)]
-    (user, item), *_ = data
-    np.testing.assert_array_equal(user, texts.take([0, 1])[0])
-    assert user.dtype == item.dtype == tf.int32
-    assert int(item[1, 0]) == PADDING
 
 
 def test_the_vocabulary_keeps_the_most_frequent_words():
@@ -142,6 +129,11 @@ def test_training_goes_on_at_any_step_and_validation_is_one_pass():
     whole, validation = training_and_validation(
         texts, ratings, train, held_out, **keywords
     )
+    (inputs, _), *_ = validation
+    for text in (inputs["user_text"], inputs["item_text"]):
+        assert (text.shape, text.dtype) == ((2, WORDS), tf.int32)
+    # The other reviews of cat, who has none, and of the film.
+    assert inputs["user_text"][0, 0] == PADDING != inputs["item_text"][0, 0]
     assert ratings_of(validation) == [[4, 1]]
     expected = ratings_of(whole.take(4))
     assert sorted(sum(expected[:2], [])) == [0, 2, 3]

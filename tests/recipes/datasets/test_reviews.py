@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.recipes.datasets import generated_reviews, reviews
-from tests.recipes.datasets import reviews_file
-from tests.recipes.datasets.reviews_file import line
+from kerasmgpu.recipes.datasets import reviews
+from tests.recipes.datasets import written_data
+from tests.recipes.datasets.written_data import review as line
 
 
 def written(path, *lines):
@@ -82,7 +82,7 @@ def test_files_without_reviews_are_refused(tmp_path):
 
 
 def test_a_split_is_a_partition_that_the_seed_decides():
-    generated = generated_reviews.generate(20, 10, 100)
+    generated = reviews.generate(20, 10, 100)
     train, held_out = generated.split(0.2, seed=1)
     assert (len(train), len(held_out)) == (80, 20)
     assert sorted([*train, *held_out]) == list(range(100))
@@ -93,7 +93,7 @@ def test_a_split_is_a_partition_that_the_seed_decides():
 
 def test_generated_reviews_follow_the_seed_and_pairs_are_distinct():
     first, again, other = (
-        generated_reviews.generate(30, 20, 200, seed) for seed in (3, 3, 4)
+        reviews.generate(30, 20, 200, seed) for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first.tokens, again.tokens)
     np.testing.assert_array_equal(first.ratings, again.ratings)
@@ -105,8 +105,8 @@ def test_generated_reviews_follow_the_seed_and_pairs_are_distinct():
 
 
 def test_generated_reviews_are_as_those_of_a_file(tmp_path):
-    generated = generated_reviews.generate(30, 20, 200)
-    reviews_file.write(tmp_path / "r.json", generated)
+    generated = reviews.generate(30, 20, 200)
+    written_data.write_reviews(tmp_path / "r.json", generated)
     loaded = reviews.load(tmp_path / "r.json")
     assert loaded.words == generated.words
     np.testing.assert_array_equal(loaded.tokens, generated.tokens)

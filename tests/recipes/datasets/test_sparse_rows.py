@@ -2,12 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.recipes.datasets import (
-    generated_ratings,
-    row_order,
-    sparse_rows,
-)
-from kerasmgpu.recipes.datasets.ratings import Ratings
+from kerasmgpu.recipes.datasets import row_order, sparse_rows
+from kerasmgpu.recipes.datasets.ratings import Ratings, generate
 from kerasmgpu.recipes.datasets.sparse_rows import SparseRows
 
 
@@ -57,7 +53,7 @@ def test_rows_by_item_worked_out_by_hand():
 
 @pytest.mark.parametrize("rows", ["user", "item"])
 def test_rows_of_many_ratings(rows):
-    ratings = generated_ratings.generate(50, 70, 900)
+    ratings = generate(50, 70, 900)
     dense = dense_of(ratings)
     expected = dense if rows == "user" else dense.T
     compressed = SparseRows.from_ratings(ratings, rows=rows)
@@ -67,7 +63,7 @@ def test_rows_of_many_ratings(rows):
 @pytest.fixture(scope="module")
 def parts():
     """Ratings to train on and held out, by item: 70 rows of 50 users."""
-    return generated_ratings.generate(50, 70, 900).split(0.2)
+    return generate(50, 70, 900).split(0.2)
 
 
 def batches_of(parts, **keywords):

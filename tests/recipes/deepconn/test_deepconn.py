@@ -14,9 +14,9 @@ from kerasmgpu import placement
 from kerasmgpu.callbacks.checkpoints import file_format
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import deepconn
-from kerasmgpu.recipes.datasets import generated_reviews
+from kerasmgpu.recipes.datasets import reviews
 from kerasmgpu.recipes.deepconn import placements, towers
-from tests.recipes.datasets import reviews_file
+from tests.recipes.datasets import written_data
 
 PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
 
@@ -25,7 +25,7 @@ PRESETS = pathlib.Path(deepconn.__file__).parent / "presets"
 def reviews_path(tmp_path_factory):
     """120 reviews: 30 users, 12 items."""
     path = tmp_path_factory.mktemp("data") / "reviews.json"
-    reviews_file.write(path, generated_reviews.generate(30, 12, 120))
+    written_data.write_reviews(path, reviews.generate(30, 12, 120))
     return path
 
 
@@ -141,14 +141,6 @@ def test_presets_train(reviews_path, name, flags_of):
     assert np.isfinite(row.result.loss)
 
 
-def test_the_published_preset_is_the_published_experiment(flags_of):
-    keywords = flags_of(deepconn, PRESETS / "published.flags")
-    assert keywords["words"] == 800
-    assert keywords["learning_rate"] == 1e-4
-    assert keywords["global_batch_size"] == 32
-    assert keywords["epochs"] == 5
-
-
 def test_the_towers_are_those_described():
     model = towers.deepconn(vocabulary_size=1000, words=800)
     # 2 × (1000 × 50, 3 × 50 × 10 + 10, 797 × 10 × 64 + 64) and no more.
@@ -177,13 +169,13 @@ def test_layers_are_on_the_devices_of_the_placement(name, expected):
 
 
 def test_baselines_are_fitted_on_the_training_part():
-    reviews = generated_reviews.generate(5, 4, 12)
+    generated = reviews.generate(5, 4, 12)
     settings = types.SimpleNamespace(
         held_out=0.2, seed=0, vocabulary=100, words=5
     )
-    data = deepconn.prepare(settings, reviews)
+    data = deepconn.prepare(settings, generated)
     known, hidden = (
-        reviews.ratings[rows].astype("float64")
+        generated.ratings[rows].astype("float64")
         for rows in (data.train, data.held_out)
     )
     expected = np.mean((hidden - known.mean()) ** 2)
@@ -194,16 +186,6 @@ def test_the_first_epoch_is_left_out_of_the_mean():
     seconds = [{"seconds": 9.0}, {"seconds": 2.0}, {"seconds": 3.0}]
     assert placements.seconds_per_epoch(seconds) == 2.5
     assert placements.seconds_per_epoch(seconds[:1]) == 9.0
-
-
-def test_data_without_a_review_name_the_line(tmp_path):
-    path = tmp_path / "reviews.json"
-    path.write_text('{"reviewerID": "u"}\n')
-    with pytest.raises(InputError) as raised:
-        deepconn.run(data_path=str(path), output_dir=str(tmp_path / "run"))
-    assert f"{path}, which has no review (line 1: asin is not a string)" in str(
-        raised.value
-    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +201,6 @@ def test_data_without_a_review_name_the_line(tmp_path):
             dict(placement="dual", virtual_devices=1),
             "--placement=dual needs 2 device.*, but no GPU and 1 CPU device",
         ),
-        (dict(data_path="no/such.json"), "no/such.json"),
     ],
 )
 def test_bad_settings_are_refused(reviews_path, keywords, message):

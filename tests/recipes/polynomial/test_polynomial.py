@@ -1,7 +1,6 @@
 """The polynomial ends where it must, from its keywords and as a command."""
 
 import json
-import pathlib
 
 import keras
 import numpy as np
@@ -9,8 +8,6 @@ import pytest
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.recipes import polynomial
-
-PRESET = pathlib.Path(polynomial.__file__).parent / "presets/published.flags"
 
 
 def weights(result):
@@ -81,14 +78,3 @@ def test_malformed_files_name_the_line(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as raised:
         polynomial.run(data_path=str(path))
     assert str(path) in str(raised.value)
-
-
-def test_the_preset_is_the_published_experiment():
-    text = PRESET.read_text()
-    for line in ("global_batch_size=100", "steps=1000", "learning_rate=0.1"):
-        assert f"--{line}\n" in text
-
-
-def test_a_file_that_is_not_there():
-    with pytest.raises((InputError, OSError), match="no/such/file.csv"):
-        polynomial.run(data_path="no/such/file.csv")

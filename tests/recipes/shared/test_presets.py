@@ -30,6 +30,34 @@ def test_a_preset_stands_in_place_of_defaults():
     assert not hasattr(chosen, "preset")
 
 
+@pytest.mark.parametrize(
+    "recipe, published",
+    [
+        (
+            autoencoder,
+            dict(
+                hidden_units=["10", "5", "10"],
+                learning_rate=0.03,
+                global_batch_size=250,
+                steps=10_000,
+            ),
+        ),
+        (
+            deepconn,
+            dict(words=800, learning_rate=1e-4, global_batch_size=32, epochs=5),
+        ),
+        (
+            polynomial,
+            dict(learning_rate=0.1, global_batch_size=100, steps=1000),
+        ),
+    ],
+)
+def test_published_presets_are_the_published_experiments(recipe, published):
+    data = data_for(recipe, "published")
+    chosen = vars(settings(recipe, preset="published", **data))
+    assert chosen | published == chosen
+
+
 def test_what_is_given_stands_in_place_of_the_presets():
     chosen = settings(autoencoder, preset="autorec", global_batch_size=100)
     assert chosen.global_batch_size == 100
