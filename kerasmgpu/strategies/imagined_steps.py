@@ -148,7 +148,8 @@ class ImaginedSteps:
         mesh, sent = program.replicas.mesh, Counter[int]()
         once = ((one, 1) for one in program.communication())
         for one in traffic.sendings(once, mesh, self._rows):
-            sent[one.by.axis] += one.sent
+            if one.sent:  # A mesh of one device has no axes here.
+                sent[one.by.axis] += one.sent
         return sent
 
 

@@ -89,7 +89,7 @@ IN_STEPS = {
     "embeddings, plain, gpus": mock.patch.object(
         exchanges, "bounds_of", lambda size, number: range(number + 1)
     ),
-    "groups of 2, plain, gpus": everywhere("position", 0),
+    "groups of 2, plain, gpus": everywhere("number_of", 0),
     "groups of 4, plain, worker 1 of 4": everywhere("number_of", 0),
     "mesh, plain, gpus": everywhere("number_of", 0),
     "optimizer, offload, gpus": without("offload"),

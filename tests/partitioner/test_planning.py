@@ -34,13 +34,13 @@ def placements(function):
     shapes = [8, 4], [4, 6], [6]
     trace = Trace(function, tuple(map(tf.TensorSpec, shapes)), "dense")
     facts.infer(trace.graph, [])
-    rows, units = Rows(8), Rows(6)
+    rows, units = Rows(8), Rows(6, over=(1,))
     given = [
         (Sharded(0, rows), REPLICATED),
         (REPLICATED, Sharded(1, units)),
         (REPLICATED, Sharded(0, units)),
     ]
-    plans = plan_mesh(trace.graph, given)
+    plans = plan_mesh(trace.graph, given, planning_axes=((0,), (1,)))
     return [
         tuple(of_axis.kinds[made] for of_axis in plans)
         for made in trace.graph.outputs
@@ -48,12 +48,12 @@ def placements(function):
 
 
 def test_a_dense_layer_on_a_mesh_of_two_axes():
-    rows, units = Rows(8), Rows(6)
+    rows, units = Rows(8), Rows(6, over=(1,))
     assert placements(dense) == [(Sharded(0, rows), Sharded(1, units))]
 
 
 def test_its_gradients_are_summed_over_the_axis_of_rows_only():
-    units = Rows(6)
+    units = Rows(6, over=(1,))
     assert placements(gradients) == [
         (PARTIAL, Sharded(1, units)),
         (PARTIAL, Sharded(0, units)),

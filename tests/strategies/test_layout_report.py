@@ -57,7 +57,10 @@ def test_on_two_axes_rows_and_units_are_counted_along_their_own():
     assert sent["first"] == FLOAT * (7 * 6 + 6)
     assert sent["up"] == FLOAT * (half * 6 + (6 * 9 + 9) / 2)
     assert sent["down"] == FLOAT * (half * 3 + 9 * 3 / 2 + 3)
-    along = [sum(one.along[n] for one in report.layers[:-1]) for n in (0, 1)]
+    along = [
+        sum(one.along[axes] for one in report.layers[:-1])
+        for axes in ((0,), (1,))
+    ]
     assert along[1] == FLOAT * half * (6 + 3)
     assert along[0] == sum(sent.values()) - sent["outside of layers"] - along[1]
     rows, units = report.along["rows"], report.along["units"]

@@ -542,6 +542,8 @@ class Program:
 
 def _kinds_of_axes(handle: Tensor, axes: AxesToShard, mesh: Mesh) -> list[Kind]:
     """Returns the kinds of the handle of a variable that is divided."""
+    if not axes:
+        return [REPLICATED] * mesh.num_axes
     kinds: list[Kind] = []
     for every in mesh.planning_axes:
         over = tuple(one for one in every if axes[one] is not None)
