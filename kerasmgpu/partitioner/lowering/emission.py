@@ -64,7 +64,7 @@ def emit(build: Build, program: Lowered) -> None:
             on_host=instruction in program.on_host,
         ):
             if isinstance(instruction, _ALONG_AN_AXIS):
-                lines.along(build, instruction, write)
+                lines.on_each(build, instruction, write)
             else:
                 write(build, instruction)
 

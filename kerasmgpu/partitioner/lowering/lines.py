@@ -38,7 +38,7 @@ _LOCAL_KINDS = (Sharded, Partial, PerReplica, LocalSizes)
 """Kinds of which a device's micro-batches can hold different values."""
 
 
-def along(
+def on_each(
     build: Build, instruction: Instruction, write: Callable[[Build, Any], None]
 ) -> None:
     """Writes an instruction along each line of its mesh axes.

@@ -450,7 +450,7 @@ class Lowering:
 
 
 def _last_to_change(source: Value, wanted: Value) -> int:
-    """Returns the mesh axis along which a value is changed last.
+    """Returns the planning axis on which a value is changed last.
 
     Slices come first, then sums, then gathers, so that little is sent; but an
     axis of a tensor is gathered before it is sliced along another mesh axis.

@@ -83,7 +83,7 @@ def exchange(
 
     Returns:
         A plan; `None` for other nodes, for other kinds of row numbers, and for a
-        table that each group of replicas has; see `Mesh.groups`.
+        table that is divided along other mesh axes than the batch.
     """
     if is_look_up(node, kinds):
         plan, numbers = look_up(node, kinds), _of_batch(kinds[1], kinds[0])
