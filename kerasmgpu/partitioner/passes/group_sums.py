@@ -29,8 +29,9 @@ def levels(graph: Graph, plans: Sequence[Plans]) -> dict[Node, float]:
     """Returns the level of each node, in the order of the graph."""
     found: dict[Node, float] = {}
     summed: list[Node] = []
+    parts = list(map(_partial, plans))
     for node in graph.nodes:
-        sums = [tensor.node for tensor in _sums_for(node, plans)]
+        sums = [tensor.node for tensor in _sums_for(node, plans, parts)]
         summed += sums
         before = [found.get(other, 0) for other in node.needs]
         before += [found.get(other, 0) + 1 for other in sums]
@@ -105,31 +106,41 @@ def _order(tensor: Tensor, made_at: dict[Node, int]) -> tuple[int, int]:
 def _needed_at(program: Lowered) -> dict[Tensor, float]:
     """Maps each partial tensor to the lowest level that needs it whole."""
     first: dict[Tensor, float] = {}
+    parts = list(map(_partial, program.plans))
     for node in sorted(program.graph.nodes, key=program.levels.__getitem__):
-        for tensor in _sums_for(node, program.plans):
+        for tensor in _sums_for(node, program.plans, parts):
             first.setdefault(tensor, program.levels[node])
     for tensor in program.grouped:
-        if any(_is_partial(tensor, plans) for plans in program.plans):
+        if any(tensor in of_axis for of_axis in parts):
             first.setdefault(tensor, LAST)
     return first
 
 
-def _sums_for(node: Node, plans: Sequence[Plans]) -> list[Tensor]:
-    """Returns the partial inputs that a node needs whole, once per mesh axis."""
+def _sums_for(
+    node: Node, plans: Sequence[Plans], parts: Sequence[set[Tensor]]
+) -> list[Tensor]:
+    """Returns the partial inputs that a node needs whole, once per mesh axis.
+
+    Args:
+        parts: For each of `plans`, what `_partial` returns.
+    """
     found: list[Tensor] = []
-    for of_axis in plans:
-        plan = of_axis.nodes.get(node)
-        found += [
-            tensor
-            for tensor, want in zip(node.inputs, plan.wants if plan else ())
-            if not isinstance(want, (PerReplica, Partial))
-            and _is_partial(tensor, of_axis)
-        ]
+    for of_axis, partial in zip(plans, parts):
+        if not partial.isdisjoint(node.inputs):
+            found += [
+                tensor
+                for tensor, want in zip(node.inputs, of_axis.nodes[node].wants)
+                if tensor in partial
+                and not isinstance(want, (PerReplica, Partial))
+            ]
     return found
 
 
-def _is_partial(tensor: Tensor, plans: Plans) -> bool:
-    plan = plans.nodes.get(tensor.node)
-    return plan is not None and isinstance(
-        plan.gives[tensor.index], (PerReplica, Partial)
-    )
+def _partial(plans: Plans) -> set[Tensor]:
+    """Returns the tensors of which an operation makes a part of a sum."""
+    return {
+        tensor
+        for node, plan in plans.nodes.items()
+        for tensor, kind in zip(node.outputs, plan.gives)
+        if isinstance(kind, (PerReplica, Partial))
+    }

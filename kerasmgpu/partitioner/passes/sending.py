@@ -40,13 +40,19 @@ def lower_what_is_sent(program: Lowered) -> None:
 
     Instructions without outputs stand for operations that need what they make.
     """
-    made = {one.tensor: one.placement for one in program.given}
+    given = {one.tensor: one.placement for one in program.given}
+    made = dict(given)
     planned = [of_axis.nodes for of_axis in program.plans]
+
+    def is_made(tensor: Tensor) -> bool:
+        """Whether it isn't a known size: these are on all replicas."""
+        return tensor in given or not is_known(tensor.node)
+
     needed: list[tuple[Node, list[Value], bool]] = []
     found = levels(program.graph, program.plans)
     for node in sorted(program.graph.nodes, key=found.__getitem__):
-        if node.type in ("Input", "Const") or is_known(node):
-            continue  # Constants and known sizes are on all replicas.
+        if node.type in ("Input", "Const"):
+            continue  # Constants are on all replicas.
         plans = [of_axis[node] for of_axis in planned]
         wanted = [
             Value(tensor, placement)
@@ -55,14 +61,16 @@ def lower_what_is_sent(program: Lowered) -> None:
             )
             if made.get(tensor, placement) != placement
         ]
+        wanted = [one for one in wanted if is_made(one.tensor)]
         made.update(zip(node.outputs, zip(*[plan.gives for plan in plans])))
         sends = bool(node.bodies) or any(map(tables.is_exchanged, plans))
-        if wanted or sends:
+        if sends or wanted and not is_known(node):
             needed.append((node, wanted, sends))
     outputs = [
         one
         for one in program.outputs
         if made.get(one.tensor, one.placement) != one.placement
+        and is_made(one.tensor)
     ]
     lowering = _Sending(program)
     lowering.needed.update(one for _, wanted, _ in needed for one in wanted)
