@@ -6,10 +6,12 @@ All 77 cases were run on (2, 2) and (2, 3); these are of different kinds.
 import pytest
 
 import kerasmgpu
-from tests.parity import harness
-from tests.parity.cases import CASES
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import cases
 from tests.parity.meshes import both_divided
 from tests.parity.one_device import is_predicted
+
+CASES = cases("parity")
 
 NAMES = [
     "masked loss per token",

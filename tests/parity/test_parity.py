@@ -8,10 +8,12 @@ where most fail.
 import keras
 import pytest
 
-from tests.parity import harness
-from tests.parity.cases import CASES
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import cases
 from tests.parity.one_device import is_predicted
 from tests.strategies.sharded import mirrored
+
+CASES = cases("parity")
 
 DOUBLE_PRECISION = [
     "uneven last batch",

@@ -13,10 +13,12 @@ import tensorflow as tf
 from keras import layers
 
 import kerasmgpu
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import cases
 from kerasmgpu.errors import InputError
 from tests.devices import device_names
-from tests.parity import harness
-from tests.parity.cases import CASES
+
+CASES = cases("parity")
 
 EXACT = [
     # (case, replicas, micro-batches)

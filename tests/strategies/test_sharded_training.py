@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from tests.parity import harness
+from benchmarks.exactness import harness
 from tests.strategies.sharded import mirrored
 from tests.strategies.sharded_programs import FLOAT32, PROGRAMS, ROWS, TARGETS
 
