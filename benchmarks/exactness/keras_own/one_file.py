@@ -20,9 +20,10 @@ from kerasmgpu.engine.devices import make_logical_cpus
 
 DEVICES = ["CPU:0", "CPU:1"]
 
-# Processes are forked from one that has imported TensorFlow but not started it.
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([__name__])
+# Processes are forked from one that has imported TensorFlow but not started it,
+# as a child of `processes` is.
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload([__name__])
 
 
 def run(module, strategy, select="", seconds=3600, checkout=None):
@@ -44,7 +45,9 @@ def run(module, strategy, select="", seconds=3600, checkout=None):
     """
     with tempfile.TemporaryDirectory() as folder:
         results, log = Path(folder) / "results", Path(folder) / "log"
-        process = _processes.Process(
+        is_child = multiprocessing.parent_process() is not None
+        start = multiprocessing.get_context("fork") if is_child else _server
+        process = start.Process(
             target=_run_here,
             args=(module, strategy, select, results, log, checkout),
         )
