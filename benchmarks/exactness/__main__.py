@@ -19,6 +19,7 @@ parity, under anything but stock TensorFlow.
 import functools
 import os
 import pathlib
+from importlib import metadata
 
 from absl import app, flags
 
@@ -58,13 +59,14 @@ def main(argv):
     chosen = processes.chosen(FLAGS.names, groups)
     variants = table.variants(FLAGS.contenders, FLAGS.replica_counts)
     options = {name: FLAGS[name].value for name in table.options}
+    versions = {name: metadata.version(name) for name in table.packages}
 
     def measures(name):
         return table.measure(cases[name], **options)
 
     results = processes.run_missing(
         FLAGS.results or f"build/exactness/{FLAGS.table}.jsonl",
-        table.packages,
+        {**versions, **options},
         dict.fromkeys(chosen, variants),
         functools.partial(processes.records, measures),
         FLAGS.jobs,

@@ -7,7 +7,6 @@ by which a command that was cut off is continued.
 
 import collections
 import dataclasses
-import importlib.metadata
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -47,12 +46,13 @@ def chosen(words, groups):
     return found
 
 
-def run_missing(results, packages, work, records, jobs, timeout_seconds, show):
+def run_missing(results, facts, work, records, jobs, timeout_seconds, show):
     """Runs what a file of results lacks, and appends it.
 
     Args:
         results: Path of the file: a line of JSON per run.
-        packages: Names of packages: results of other versions are ignored.
+        facts: Dictionary, such as versions of packages: results of others are
+            ignored.
         work: `{name: variants}`, see `run_all`.
         records: See `run_all`.
         jobs: See `run_all`.
@@ -60,15 +60,13 @@ def run_missing(results, packages, work, records, jobs, timeout_seconds, show):
         show: Function from a result to a text, for a line of progress.
 
     Returns:
-        `{(name, variant): result}` of all that the file has for these versions
-        now.
+        `{(name, variant): result}` of all that the file has for these facts now.
     """
     began = time.monotonic()
-    versions = {name: importlib.metadata.version(name) for name in packages}
     path, known = pathlib.Path(results), {}
     for line in path.read_text("utf-8").splitlines() if path.exists() else ():
         record = json.loads(line)
-        if all(record.pop(name) == v for name, v in versions.items()):
+        if {name: record.pop(name, None) for name in facts} == facts:
             known[record.pop("name"), record.pop("variant")] = record
     missing = {
         name: [v for v in variants if (name, v) not in known]
@@ -84,7 +82,7 @@ def run_missing(results, packages, work, records, jobs, timeout_seconds, show):
             nonlocal count
             count -= 1
             known[name, variant] = result
-            record = {"name": name, "variant": variant, **versions, **result}
+            record = {"name": name, "variant": variant, **facts, **result}
             print(json.dumps(record), file=file, flush=True)
             print(
                 f"{time.monotonic() - began:5.0f} s, {count:3} left: {name}, "
