@@ -29,7 +29,8 @@ NAMES = [
     "name",
     [
         pytest.param(
-            name, marks=() if name == NAMES[0] else pytest.mark.nightly
+            name,
+            marks=pytest.mark.slow if name == NAMES[0] else pytest.mark.nightly,
         )
         for name in NAMES
     ],

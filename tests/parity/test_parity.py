@@ -138,7 +138,7 @@ def test_replicas_follow_one_device(
     assert not many.data_changed, "fit changed the user's arrays"
 
 
-@pytest.mark.nightly(but=5)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", DOUBLE_PRECISION)
 def test_double_precision_agrees_to_its_last_digits(name, replicas):
     keras.config.set_floatx("float64")

@@ -37,12 +37,12 @@ RUNS = {
 
 
 QUICK_PARTS = {
-    ("convnet", "weights", 2, 3),
     ("tables, adagrad", "embeddings", 3, 2),
 }
 """Runs with micro-batches of the quick tier."""
 
 IN_PARTS = {
+    ("convnet", "weights", 2, 3),
     ("masked lstm", "weights", 2, 2),
     ("tables, momentum", "weights", 2, 2),
     ("lora", "weights", 2, 2),
