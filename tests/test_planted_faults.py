@@ -18,5 +18,5 @@ def test_the_line_is_there_once(name, tmp_path):
     assert path.read_text("utf-8") != before
 
 
-def test_there_are_thirty():
-    assert len(FAULTS) >= 30
+def test_there_are_a_hundred():
+    assert len(FAULTS) >= 100
