@@ -5,11 +5,10 @@
     python -m tests.planted_faults --names=mean_of_shares,checksum
     python -m tests.planted_faults --finders=build/finders.json
 
-A fault is one line of the package that is changed. Its row says which tests are
-run: those of its room. The table is printed in Markdown, for CONTRIBUTING.md.
-With `--finders`, all of them run, and the file has the tests that find each
-fault, which are printed, too: where many find the same faults, some say what
-others say.
+A fault is one line of the package that is changed. It says which tests are run:
+those of its room. With `--finders`, all of them run, and the file has the tests
+that find each fault, which are printed, too: where many find the same faults, some
+say what others say.
 """
 
 import argparse
