@@ -218,7 +218,7 @@ def test_a_run_has_the_same_bits_with_and_without(settings):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: plain("sgd"),
+        pytest.param(lambda: plain("sgd"), marks=pytest.mark.nightly),
         lambda: plain("adam"),
         # Nudges of weights are as large as its updates.
         lambda: plain(keras.optimizers.SGD(2e-5)),
