@@ -51,12 +51,13 @@ QUICK = {
     "global clipnorm",
     "loss scale with overflow on one replica",
     "batch normalisation",
-    "dropout",
-    "metric that is no sum",
     "data of unknown length",
     "sparse tensors",
 }
 """Cases of the quick tier, on their fewest replicas."""
+
+ON_REPLICAS = QUICK | {"dropout", "metric that is no sum"}
+"""Cases that run undivided; of the quick tier these two are in micro-batches."""
 
 
 QUICK_SHARDED = {
@@ -77,7 +78,7 @@ def _settings(number, case):
     found = [
         (shard, n) for name, shard, n in QUICK_SHARDED if name == case.name
     ]
-    if found or case.name in QUICK or len(case.replica_counts) > 1:
+    if found or case.name in ON_REPLICAS or len(case.replica_counts) > 1:
         found += [("replicas", count) for count in case.replica_counts]
     if case.name in LIKE_GPUS:
         found.append(("like_gpus", 3))

@@ -367,7 +367,7 @@ def test_a_type_that_stays_is_told(verify, capsys):
 @pytest.mark.parametrize(
     "program",
     [
-        "fault_in_mixed_precision",
+        slow("fault_in_mixed_precision"),
         slow("fault_beside_bfloat16"),
         slow("tiny_fault_beside_float32"),
         slow("fault_where_a_type_stays"),
