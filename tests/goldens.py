@@ -41,7 +41,7 @@ MODELS = (
     "Muon",
     "gradient accumulation",
 )
-"""Names of `tests.models`."""
+"""Names of the table of models of `benchmarks.exactness`."""
 
 SETTINGS = {
     "none": {},
@@ -114,12 +114,12 @@ def differences(before, after, path=""):
 
 def reports_of(name):
     """Returns a model's name, and the reports of each command by setting."""
+    from benchmarks.exactness.registry import cases
     from tests import conftest  # noqa: F401 - Eight logical CPU devices.
-    from tests.models.all import MODELS as CASES
     from tests.prove import tables
 
     make = tables.programs("models")[name]
-    with CASES[name].in_precision():
+    with cases("models")[name].in_precision():
         step = tables.traced(make)
         reports = {
             f"memory, {key}": memory(step, **settings)

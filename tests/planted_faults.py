@@ -3,14 +3,19 @@
     python -m tests.planted_faults            # does the quick tier find them?
     python -m tests.planted_faults --all      # does the whole suite?
     python -m tests.planted_faults --names=mean_of_shares,checksum
+    python -m tests.planted_faults --finders=build/finders.json
 
-A fault is one line of the package that is changed. Its row says which tests are
-run: those of its room. The table is printed in Markdown, for CONTRIBUTING.md.
+A fault is one line of the package that is changed. It says which tests are run:
+those of its room. With `--finders`, all of them run, and the file has the tests
+that find each fault, which are printed, too: where many find the same faults, some
+say what others say.
 """
 
 import argparse
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -794,6 +799,140 @@ FAULTS = {
         "return True",
         "tests/_keras/test_stored_weights.py",
     ),
+    # rooms beside training
+    "half_line": Fault(
+        "half a line of a killed check's record is read",
+        "check/stage_record.py",
+        'for line in text.rpartition("\\n")[0].splitlines():',
+        "for line in text.splitlines():",
+        "tests/check/test_check_report.py",
+    ),
+    "steps_last": Fault(
+        "the table of a check has further steps last",
+        "check/check_report.py",
+        "order[place:place] = steps",
+        "order += steps",
+        "tests/check/test_check_report.py",
+    ),
+    "generator_read_on": Fault(
+        "each step that is compiled reads a generator on",
+        "compile/one_step.py",
+        "is_read = isinstance(data, types.GeneratorType)",
+        "is_read = False",
+        "tests/compile",
+    ),
+    "fastest_alone": Fault(
+        "the batch size that is recommended is the largest fast one",
+        "finders/batch_size_search.py",
+        "return min(size for size, speed in speeds.items() if speed >= least)",
+        "return max(size for size, speed in speeds.items() if speed >= least)",
+        "tests/finders/test_batch_size_search.py",
+    ),
+    "biased_average": Fault(
+        "smoothed losses begin near 0",
+        "finders/learning_rate_choice.py",
+        "smoothed.append(average / (1 - smoothing**count))",
+        "smoothed.append(average)",
+        "tests/finders/test_learning_rate_choice.py",
+    ),
+    "multiplications_alone": Fault(
+        "a product's additions are not counted",
+        "flops/operations.py",
+        "return sizes.product([2, *known.values()])",
+        "return sizes.product([1, *known.values()])",
+        "tests/flops/test_counting.py",
+    ),
+    "smaller_branch": Fault(
+        "of a branch the smaller body is counted",
+        "flops/counting.py",
+        "most = max(walks, key=lambda walk: walk.size)",
+        "most = min(walks, key=lambda walk: walk.size)",
+        "tests/flops/test_counting.py",
+    ),
+    "markup": Fault(
+        "names of runs are markup on the report's page",
+        "report/html_parts.py",
+        "return html.escape(str(text))",
+        "return str(text)",
+        "tests/report/test_page.py",
+    ),
+    "given_twice": Fault(
+        "a run may be in a report twice",
+        "report/run_files.py",
+        "if path in resolved[:position]:",
+        "if path in resolved[:0]:",
+        "tests/report/test_run_files.py",
+    ),
+    "refused_again": Fault(
+        "what a store refuses is tried again",
+        "stores/store_path.py",
+        "except (FileNotFoundError, PermissionError):\n                raise",
+        "except FileNotFoundError:\n                raise",
+        "tests/stores",
+    ),
+    "stale_listing": Fault(
+        "a store's cache hides what other workers wrote",
+        "stores/store_path.py",
+        "system.invalidate_cache()",
+        "system.exists",
+        "tests/stores",
+    ),
+    "stored_rounding": Fault(
+        "the rounding of stored values counts as a difference",
+        "distances.py",
+        "allowed = steps * unit * np.maximum(np.abs(one), np.abs(other))",
+        "allowed = 0 * unit * np.maximum(np.abs(one), np.abs(other))",
+        "tests/test_distances.py",
+    ),
+    "lost_signal": Fault(
+        "a signal that nobody took is lost",
+        "signals.py",
+        "            if one in ours:\n                signal.raise_signal(one)",
+        "            if one not in ours:\n                signal.raise_signal(one)",
+        "tests/test_signals.py",
+    ),
+    "last_words": Fault(
+        "the last, incomplete line of standard error is dropped",
+        "stderr_filter.py",
+        '_write(b"" if _NOISE.match(rest) else rest)',
+        '_write(b"")',
+        "tests/test_stderr_filter.py",
+    ),
+    "named_none": Fault(
+        'a setting may be the name "none"',
+        "strategy_settings.py",
+        'return None if chosen == "none" else chosen',
+        "return chosen",
+        "tests/test_strategy_settings.py",
+    ),
+    "outermost_line": Fault(
+        "the user's line that is named is the outermost one",
+        "user_lines.py",
+        "for frame in reversed(list(frames)):",
+        "for frame in list(frames):",
+        "tests/test_user_lines.py",
+    ),
+    "not_called_back": Fault(
+        "nothing is done when Keras has been imported",
+        "import_hooks.py",
+        "                self._act(module)",
+        "                self._awaited = module.__name__",
+        "tests/test_import_hooks.py",
+    ),
+    "stale_distribution": Fault(
+        "a cleared session keeps its distribution",
+        "_keras_hook.py",
+        "_follow(None)  # The session has the distribution of each thread.",
+        "original.__name__",
+        "tests/strategies/test_layouts.py",
+    ),
+    "truth_is_a_number": Fault(
+        "True passes for a number of replicas",
+        "errors.py",
+        "if not isinstance(value, bool):\n        try:",
+        "if value is not None:\n        try:",
+        "tests/test_errors.py",
+    ),
     # commands and recipes
     "half_files": Fault(
         "a file that could not be written is left half-written",
@@ -850,49 +989,70 @@ def plant(fault, root):
     path.write_text(text.replace(fault.line, fault.planted), "utf-8")
 
 
-def is_found(fault, all_tests):
-    """Whether a test fails on a copy of the repository with the fault."""
+def finders(fault, all_tests=False, every=False):
+    """Tests that fail on a copy of the repository with the fault.
+
+    Args:
+        fault: `Fault`.
+        all_tests: Whether those that the quick tier leaves out run, too.
+        every: Whether tests behind the first that fails run, too.
+
+    Returns:
+        List of names, as pytest prints them; a file that can't be imported is
+        one, too.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "repository"
         shutil.copytree(
             ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__")
         )
         plant(fault, copy)
-        command = [sys.executable, "-m", "pytest", "-x", "-q"]
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE"]
         command += ["-p", "no:cacheprovider", *fault.tests.split()]
+        command += ["--all"] * all_tests + ["-x"] * (not every)
         done = subprocess.run(
-            command + ["--all"] * all_tests,
+            command,
             cwd=copy,
             env={**os.environ, "PYTHONPATH": str(copy)},
             capture_output=True,
             text=True,
             timeout=_SECONDS,
         )
-    if done.returncode not in (0, 1) and "failed" not in done.stdout:
+    found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.M)
+    if bool(found) != (done.returncode != 0):
         raise RuntimeError(
-            f"pytest ended with {done.returncode}: {done.stdout}"
+            f"pytest ended with {done.returncode}: {done.stdout}{done.stderr}"
         )
-    return done.returncode != 0
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="the whole suite")
     parser.add_argument("--names", help="faults, separated by commas")
+    parser.add_argument("--finders", help="file of all tests that find each")
     arguments = parser.parse_args()
     names = arguments.names.split(",") if arguments.names else list(FAULTS)
     print("| fault | file | found | s |\n|---|---|---|---|")
-    found = 0
+    found = {}
     for name in names:
         fault, start = FAULTS[name], time.monotonic()
-        result = is_found(fault, arguments.all)
-        found += result
+        every = arguments.finders is not None
+        found[name] = finders(fault, arguments.all, every)
         print(
-            f"| {fault.what} | `{fault.file}` | {'yes' if result else 'no'} "
+            f"| {fault.what} | `{fault.file}` "
+            f"| {'yes' if found[name] else 'no'} "
             f"| {time.monotonic() - start:.0f} |",
             flush=True,
         )
-    print(f"\n{found} of {len(names)} faults found.")
+        if every:
+            path = pathlib.Path(arguments.finders)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(found, indent=1), "utf-8")
+    print(f"\n{sum(map(bool, found.values()))} of {len(names)} faults found.")
+    if arguments.finders:
+        for name, tests in found.items():
+            print(f"{name}: {len(tests)}", *tests, sep="\n  ")
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def branching_on_the_optimizer(scope):
     return fitted_small(model)
 
 
-@pytest.mark.nightly(but=5)
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize(
     "program",
     [
@@ -290,7 +290,11 @@ class Lookahead(keras.optimizers.SGD):
 @pytest.mark.parametrize(
     "make, by_hand",
     [
-        (lambda: keras.optimizers.ScheduleFreeAdamW(0.02), False),
+        pytest.param(
+            lambda: keras.optimizers.ScheduleFreeAdamW(0.02),
+            False,
+            marks=pytest.mark.nightly,
+        ),
         (lambda: keras.optimizers.ScheduleFreeAdamW(0.02), True),
         (
             lambda: keras.optimizers.LossScaleOptimizer(

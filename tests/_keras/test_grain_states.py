@@ -49,8 +49,17 @@ def in_order(source, num_epochs):
     return rows.to_iter_dataset().filter(lambda i: i != 5).map(Pairs()).batch(4)
 
 
-@pytest.mark.parametrize("steps_per_epoch", [None, 5])
-@pytest.mark.parametrize("make_data", [loader, by_index, in_order])
+@pytest.mark.parametrize(
+    "make_data, steps_per_epoch",
+    [
+        (loader, 5),
+        (by_index, None),
+        (in_order, 5),
+        pytest.param(loader, None, marks=pytest.mark.nightly),
+        pytest.param(by_index, 5, marks=pytest.mark.nightly),
+        pytest.param(in_order, None, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_run_goes_on_with_the_next_batch(
     tmp_path, caplog, make_data, steps_per_epoch
 ):
@@ -70,7 +79,8 @@ def test_a_run_goes_on_with_the_next_batch(
     assert "batches again" not in caplog.text
 
 
-@pytest.mark.parametrize("make_data", [loader, in_order])
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize("make_data", [in_order, loader])
 def test_replicas_end_as_without_the_break(tmp_path, replicas, make_data):
     def train(**keywords):
         model = runs.build(replicas(3), jit_compile=False)

@@ -85,17 +85,18 @@ def assert_norms(folder, weights, every=1, rtol=1e-4):
 
 
 STRATEGIES = {
-    "one": lambda: None,
     "3": lambda: kerasmgpu.strategy(3),
     "sharded": lambda: kerasmgpu.strategy(
         2, shard="weights", min_shard_bytes=0
     ),
+    "one": lambda: None,
     "sharded slots": lambda: kerasmgpu.strategy(
         2, shard="optimizer", min_shard_bytes=0
     ),
 }
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_norms_are_exact_and_training_is_the_same(tmp_path, name):
     model = compiled(STRATEGIES[name]())

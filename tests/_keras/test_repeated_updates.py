@@ -23,13 +23,14 @@ X = np.random.default_rng(0).integers(5, size=(13, 3))
 Y = np.zeros((13, 2), "float32")
 
 SETTINGS = {
+    "clipnorm": {"clipnorm": 1.0, "weight_decay": 0.1},
+    "accumulation": {"gradient_accumulation_steps": 2, "weight_decay": 0.1},
+    "ema": {"use_ema": True, "ema_overwrite_frequency": 2},
+    "global_clipnorm": {"global_clipnorm": 1.0},
     "one": {},
     "weight_decay": {"weight_decay": 0.1},
-    "clipnorm": {"clipnorm": 1.0, "weight_decay": 0.1},
-    "global_clipnorm": {"global_clipnorm": 1.0},
-    "ema": {"use_ema": True, "ema_overwrite_frequency": 2},
-    "accumulation": {"gradient_accumulation_steps": 2, "weight_decay": 0.1},
 }
+"""The first three are in the quick tier."""
 
 
 def rate():
@@ -99,7 +100,7 @@ def assert_same(optimizer, copies, **settings):
         pytest.fail(difference(traced.lines(), ours.lines()))
 
 
-@pytest.mark.nightly(but=6)
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_written_step_is_the_same(name, copies):
     assert_same(OPTIMIZERS[name], copies)

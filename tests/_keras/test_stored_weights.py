@@ -72,9 +72,9 @@ def assert_equal(model, expected):
         np.testing.assert_array_equal(one, other, one.path)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(
-    "name", ["model.keras", "one.weights.h5", "two.weights.json"]
+    "name, axis",
+    [("model.keras", 0), ("one.weights.h5", 1), ("two.weights.json", 0)],
 )
 def test_parts_are_read_from_the_file(name, axis, files, mapped):
     folder, _ = files

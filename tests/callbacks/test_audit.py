@@ -197,7 +197,8 @@ def test_a_sound_step_is_equal(case):
     assert len(verdicts) == 2 * (3 if model.steps_per_execution == 2 else 5)
 
 
-@pytest.mark.parametrize("settings", [{}, WEIGHTS], ids=["whole", "sharded"])
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize("settings", [WEIGHTS, {}], ids=["sharded", "whole"])
 def test_a_run_has_the_same_bits_with_and_without(settings):
     strategy, ended = kerasmgpu.strategy(2, **settings), []
     for callbacks in ([], [Audit(every=1)]):
@@ -217,7 +218,7 @@ def test_a_run_has_the_same_bits_with_and_without(settings):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: plain("sgd"),
+        pytest.param(lambda: plain("sgd"), marks=pytest.mark.nightly),
         lambda: plain("adam"),
         # Nudges of weights are as large as its updates.
         lambda: plain(keras.optimizers.SGD(2e-5)),

@@ -283,7 +283,7 @@ def test_resume_false_leaves_a_run_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "asynchronous, sharded", [(True, False), (False, False), (True, True)]
+    "asynchronous, sharded", [(False, False), (True, True)]
 )
 def test_a_full_disk_stops_training_and_spoils_nothing(
     tmp_path, monkeypatch, asynchronous, sharded

@@ -46,11 +46,11 @@ def compiled(strategy, optimizer="adam", dtype="float32", **settings):
     return model
 
 
-def fit(model, added, epochs=400, **settings):
+def fit(model, added, epochs=400, rows=90, **settings):
     return model.fit(
-        ROWS,
-        TARGETS,
-        batch_size=20,  # The last batch has 10 rows.
+        ROWS[:rows],
+        TARGETS[:rows],
+        batch_size=20,  # The last batch of 90 has 10 rows.
         epochs=epochs,
         shuffle=False,
         verbose=0,
@@ -92,34 +92,35 @@ def choosing(with_xla, executions=2):
 
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
-    "num_replicas, settings, with_xla",
+    "num_replicas, settings, with_xla, rows",
     [
-        (2, {}, 8.0),
+        (2, {}, 8.0, 80),
+        pytest.param(2, {}, 8.0, 90, marks=pytest.mark.slow),
         pytest.param(
-            1, {"steps_per_execution": 3}, 9.9, marks=pytest.mark.slow
+            1, {"steps_per_execution": 3}, 9.9, 90, marks=pytest.mark.slow
         ),
         pytest.param(
-            3, {"steps_per_execution": 2}, 8.0, marks=pytest.mark.slow
+            3, {"steps_per_execution": 2}, 8.0, 90, marks=pytest.mark.slow
         ),
     ],
 )
 def test_numbers_are_those_without_xla(
-    replicas, runs, num_replicas, settings, with_xla
+    replicas, runs, num_replicas, settings, with_xla, rows
 ):
     choose = choosing(with_xla)
     until = Until(choose)
     strategy = replicas(num_replicas)
     model = compiled(strategy, "sgd", "float64", **settings)
-    epochs = len(fit(model, [choose, until]).epoch)
+    epochs = len(fit(model, [choose, until], rows=rows).epoch)
     assert choose.uses_xla is (with_xla < 9.7)
     assert xla_choice.choice(model) is choose.uses_xla
     assert {"noting", "compiled"} == set(runs)
     assert (runs[-1] == "noting") <= choose.uses_xla
     model.stop_training = False
-    fit(model, [choose], epochs=3)  # It goes on as it was chosen.
+    fit(model, [choose], 3, rows)  # It goes on as it was chosen.
     plain = compiled(strategy, "sgd", "float64", jit_compile=False, **settings)
-    fit(plain, [], epochs=epochs)
-    fit(plain, [], epochs=3)
+    fit(plain, [], epochs, rows)
+    fit(plain, [], 3, rows)
     for found, own in zip(model.get_weights(), plain.get_weights()):
         np.testing.assert_allclose(found, own, atol=1e-12)
     assert model.jit_compile is False

@@ -166,7 +166,7 @@ def train(strategy, folder, epochs, **keywords):
     [
         {},
         pytest.param({"steps_per_execution": 2}, marks=pytest.mark.slow),
-        {"run_eagerly": True},
+        pytest.param({"run_eagerly": True}, marks=pytest.mark.slow),
     ],
     ids=lambda keywords: next(iter(keywords), "plain"),
 )

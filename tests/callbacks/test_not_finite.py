@@ -59,8 +59,9 @@ def message(model, x, y=None, gradients=False, callbacks=(), **fit_options):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2, 3])
-@pytest.mark.parametrize("steps_per_execution", [1, 3])
+@pytest.mark.parametrize(
+    "num_replicas, steps_per_execution", [(1, 3), (2, 1), (3, 3)]
+)
 def test_the_layer_the_row_and_the_replica_are_named(
     replicas, num_replicas, steps_per_execution
 ):
@@ -184,9 +185,8 @@ def test_updates_wait_for_the_checks_of_all_replicas(
     [
         "shares on devices of their own",
         "no strategy",
-        {"micro_batches": 2},
+        {"micro_batches": 2, "shard": "weights", "min_shard_bytes": 0},
         {"micro_batches": "auto"},
-        {"shard": "weights", "min_shard_bytes": 0},
     ],
 )
 def test_under_other_strategies(like_gpus, settings):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tests.models.all import MODELS
+from benchmarks.exactness.registry import cases
 
 
 def dense(wrapped=lambda layer: layer):
@@ -53,7 +53,7 @@ def dense_again():
 
 
 def _of_table(model):
-    """A model of `tests.models`, with arrays."""
+    """A model of the table of models, with arrays."""
 
     def make():
         _set_precision(model.precision)
@@ -73,7 +73,7 @@ PROGRAMS = {
     "dense": dense,
     "dense that is computed again": dense_again,
     "dense with recompute": dense,
-    **{name: _of_table(model) for name, model in MODELS.items()},
+    **{name: _of_table(model) for name, model in cases("models").items()},
 }
 
 RECOMPUTES = {"dense with recompute": "elementwise"}

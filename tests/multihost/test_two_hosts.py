@@ -9,12 +9,14 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks.exactness.registry import cases
 from tests.chaos import program as chaos_program
 from tests.chaos.program import NUM_STEPS
 from tests.multihost import hosts
-from tests.parity.cases import CASES
 from tests.workers import shared_job
 from tests.workers.test_parity import compare
+
+CASES = cases("parity")
 
 REASON = hosts.why_not()
 pytestmark = [

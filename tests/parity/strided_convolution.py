@@ -15,9 +15,9 @@ import tensorflow as tf
 
 import kerasmgpu
 import tests.conftest  # noqa: F401  (makes the logical devices)
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import Case, Program
 from tests.devices import device_names
-from tests.parity import harness
-from tests.parity.cases import Case, Program
 
 FILTERS = 8
 

@@ -6,10 +6,12 @@ All 77 cases were run on (2, 2) and (2, 3); these are of different kinds.
 import pytest
 
 import kerasmgpu
-from tests.parity import harness
-from tests.parity.cases import CASES
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import cases
 from tests.parity.meshes import both_divided
 from tests.parity.one_device import is_predicted
+
+CASES = cases("parity")
 
 NAMES = [
     "masked loss per token",
@@ -27,7 +29,8 @@ NAMES = [
     "name",
     [
         pytest.param(
-            name, marks=() if name == NAMES[0] else pytest.mark.nightly
+            name,
+            marks=pytest.mark.slow if name == NAMES[0] else pytest.mark.nightly,
         )
         for name in NAMES
     ],

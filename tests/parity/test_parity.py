@@ -8,10 +8,12 @@ where most fail.
 import keras
 import pytest
 
-from tests.parity import harness
-from tests.parity.cases import CASES
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import cases
 from tests.parity.one_device import is_predicted
 from tests.strategies.sharded import mirrored
+
+CASES = cases("parity")
 
 DOUBLE_PRECISION = [
     "uneven last batch",
@@ -49,12 +51,13 @@ QUICK = {
     "global clipnorm",
     "loss scale with overflow on one replica",
     "batch normalisation",
-    "dropout",
-    "metric that is no sum",
     "data of unknown length",
     "sparse tensors",
 }
 """Cases of the quick tier, on their fewest replicas."""
+
+ON_REPLICAS = QUICK | {"dropout", "metric that is no sum"}
+"""Cases that run undivided; of the quick tier these two are in micro-batches."""
 
 
 QUICK_SHARDED = {
@@ -75,7 +78,7 @@ def _settings(number, case):
     found = [
         (shard, n) for name, shard, n in QUICK_SHARDED if name == case.name
     ]
-    if found or case.name in QUICK or len(case.replica_counts) > 1:
+    if found or case.name in ON_REPLICAS or len(case.replica_counts) > 1:
         found += [("replicas", count) for count in case.replica_counts]
     if case.name in LIKE_GPUS:
         found.append(("like_gpus", 3))
@@ -136,7 +139,7 @@ def test_replicas_follow_one_device(
     assert not many.data_changed, "fit changed the user's arrays"
 
 
-@pytest.mark.nightly(but=5)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", DOUBLE_PRECISION)
 def test_double_precision_agrees_to_its_last_digits(name, replicas):
     keras.config.set_floatx("float64")

@@ -2,12 +2,12 @@
 
 import contextlib
 import dataclasses
-import importlib
 import time
 
 import keras
 
 import kerasmgpu
+from benchmarks.exactness.registry import cases
 from kerasmgpu.commands.traced_step import trace_step
 from kerasmgpu.memory.state_bytes import Setting
 from kerasmgpu.memory.traced_step import with_variables
@@ -56,14 +56,7 @@ def programs(table):
 
     They compute in float32, as programs for GPUs do, unless they say otherwise.
     """
-    if table == "keras_hub":
-        families = importlib.import_module("tests.keras_hub.all").FAMILIES
-        return {name: _of_family(one) for name, one in families.items()}
-    if table == "models":
-        cases = importlib.import_module("tests.models.all").MODELS
-    else:
-        cases = importlib.import_module("tests.parity.cases").CASES
-    return {name: _of_case(case) for name, case in cases.items()}
+    return {name: _of_case(case) for name, case in cases(table).items()}
 
 
 def _of_case(case):
@@ -72,22 +65,10 @@ def _of_case(case):
         fit = program.fit
         x, y, weights = (fit.get(name) for name in ("x", "y", "sample_weight"))
         if y is None and weights is None:
-            return program.model, x if not hasattr(x, "shape") else (x,)
+            is_data_set = not (hasattr(x, "shape") or isinstance(x, dict))
+            return program.model, x if is_data_set else (x,)
         data = (x, y) if weights is None else (x, y, weights)
         return program.model, data
-
-    return make
-
-
-def _of_family(family):
-    def make():
-        registry = importlib.import_module("tests.keras_hub.registry")
-        registry.hub()
-        registry.rs()
-        program = family.make()
-        parts = program.x, program.y, program.sample_weight
-        last = max(n for n, part in enumerate(parts) if part is not None)
-        return program.model, parts[: last + 1]
 
     return make
 

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
+from benchmarks.exactness.registry import cases
 from kerasmgpu.commands.traced_step import trace_step
 from kerasmgpu.errors import InputError
-from tests.models.all import MODELS
 from tests.prove import tables
 
 NOT_TRACED = {"run eagerly", "static batch size in python"}
@@ -19,7 +19,7 @@ def chosen(table, every):
     """Each so many programs of a table, and settings in turn."""
     names = [n for n in tables.programs(table) if n not in NOT_TRACED]
     if table == "models":  # Whole networks take long.
-        names = [n for n in names if MODELS[n].group != "applications"]
+        names = [n for n in names if cases("models")[n].group != "applications"]
     return [
         pytest.param(table, name, setting, id=f"{name}, {setting}")
         for name, setting in zip(

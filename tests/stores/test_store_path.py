@@ -1,5 +1,7 @@
 """Files in a store that fails for a while, or for good."""
 
+import pathlib
+
 import pytest
 
 from kerasmgpu import atomic_files
@@ -59,7 +61,38 @@ def test_what_fails_for_a_while_is_tried_again(folder):
     assert faults.done == ["put_file"] * 3
 
 
-def test_what_is_not_there_or_not_allowed_is_not_tried_again(folder):
+def test_what_is_not_there_or_not_allowed_is_not_tried_again(
+    folder, monkeypatch
+):
     with pytest.raises(FileNotFoundError):
         (folder / "a").read_bytes()
     assert faulty_store.FAULTS.done.count("cat_file") == 1
+
+    def refuse(self, path, **options):
+        faulty_store.FAULTS.done.append("refused")
+        raise PermissionError(path)
+
+    monkeypatch.setattr(faulty_store.FaultyStore, "cat_file", refuse)
+    with pytest.raises(PermissionError):
+        (folder / "a").read_bytes()
+    assert faulty_store.FAULTS.done.count("refused") == 1
+
+
+def test_what_others_have_written_is_there_at_once(folder, monkeypatch):
+    """Stores' clients keep listings."""
+    store, kept = faulty_store.FaultyStore, {}
+    listed = store.ls
+
+    def list_once(self, path, detail=False):
+        if path not in kept:
+            kept[path] = listed(self, path, detail)
+        return kept[path]
+
+    monkeypatch.setattr(store, "ls", list_once)
+    monkeypatch.setattr(
+        store, "invalidate_cache", lambda self, path=None: kept.clear()
+    )
+    (folder / "a").write_bytes(b"")
+    assert [path.name for path in folder.iterdir()] == ["a"]
+    pathlib.Path(store._strip_protocol(str(folder / "b"))).touch()
+    assert [path.name for path in folder.iterdir()] == ["a", "b"]

@@ -140,6 +140,7 @@ def test_nothing_goes_on_with_variables_that_were_replaced(
         np.testing.assert_allclose(own, one, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_adapters_are_laid_out_around_what_is_laid_out(strategy):
     with strategy.scope():
         _, model = two_layers()

@@ -15,7 +15,7 @@ import kerasmgpu
 from tests.devices import device_names
 from tests.strategies.sharded import mirrored
 
-ROWS, RUNS = 24, 3
+ROWS, RUNS = 24, 2
 X = np.random.default_rng(0).normal(size=(2 * ROWS, 6)).astype("float32")
 Y = X[:, :1] - X[:, 1:2]
 BAD = X.copy()
@@ -122,7 +122,8 @@ def finite():
     return model, NAN
 
 
-QUICK = {"assertion aside", "py_function", "branch"}
+QUICK = {"assertion aside", "py_function"}
+SLOW = {"branch"}
 
 PROGRAMS = {
     "assertion aside": of(aside),
@@ -200,7 +201,12 @@ def check(expected, name, strategies):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly)
+        pytest.param(
+            name,
+            marks=()
+            if name in QUICK
+            else [pytest.mark.slow if name in SLOW else pytest.mark.nightly],
+        )
         for name in PROGRAMS
     ],
 )

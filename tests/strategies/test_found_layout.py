@@ -88,11 +88,18 @@ def random_layout(random, variables, sizes):
     return tuple(layout)
 
 
-@pytest.mark.parametrize("axes", [{"a": 4}, {"a": 2, "b": 2}, {"a": 1, "b": 3}])
-@pytest.mark.parametrize("of", ["model", "recurrent"])
+@pytest.mark.parametrize(
+    "of, axes",
+    [
+        ("model", {"a": 2, "b": 2}),
+        ("recurrent", {"a": 4}),
+        pytest.param("model", {"a": 4}, marks=pytest.mark.nightly),
+        pytest.param("model", {"b": 3}, marks=pytest.mark.nightly),
+        pytest.param("recurrent", {"a": 2, "b": 2}, marks=pytest.mark.nightly),
+    ],
+)
 def test_layouts_are_counted_as_they_are_lowered(request, of, axes):
     """Whatever was planned before, and although most isn't lowered."""
-    axes = {name: size for name, size in axes.items() if size > 1}
     model = request.getfixturevalue(of)
     x, y = X, X
     if of == "recurrent":

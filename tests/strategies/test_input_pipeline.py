@@ -100,7 +100,8 @@ def rows_of_one_device(fit, epochs):
     return rows.seen
 
 
-@pytest.mark.parametrize("fit", [fit_arrays, fit_shuffled, fit_seeded_map])
+@pytest.mark.nightly(but=2)
+@pytest.mark.parametrize("fit", [fit_arrays, fit_seeded_map, fit_shuffled])
 def test_an_iterator_per_epoch_gives_the_batches_of_one_device(
     fit, like_gpus, made
 ):
@@ -112,7 +113,8 @@ def test_an_iterator_per_epoch_gives_the_batches_of_one_device(
     assert rows.seen == wanted
 
 
-@pytest.mark.parametrize("fit", [fit_arrays, fit_shuffled, fit_seeded_map])
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize("fit", [fit_shuffled, fit_arrays, fit_seeded_map])
 def test_so_it_does_with_one_replica_on_a_gpu(fit, like_gpus, made):
     wanted = rows_of_one_device(fit, epochs=3)
     with like_gpus(1).scope():

@@ -180,6 +180,12 @@ def test_scopes_end_where_they_began():
     assert not tf.distribute.has_strategy()
 
 
+def test_a_cleared_session_has_no_distribution():
+    distribution.set_distribution(data_parallel(2))
+    keras.utils.clear_session(free_memory=False)
+    assert not tf.distribute.has_strategy()
+
+
 def test_each_thread_has_its_distribution():
     distribution.set_distribution(data_parallel(2))
     found = []
@@ -514,7 +520,7 @@ def low_rank():
     return model
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("kernel", [("batch", "model"), ("model", "batch")])
 @pytest.mark.parametrize("rows", [8, 20])
 def test_gradients_are_scattered_along_both_axes_of_a_mesh(kernel, rows):

@@ -13,10 +13,12 @@ import tensorflow as tf
 from keras import layers
 
 import kerasmgpu
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import cases
 from kerasmgpu.errors import InputError
 from tests.devices import device_names
-from tests.parity import harness
-from tests.parity.cases import CASES
+
+CASES = cases("parity")
 
 EXACT = [
     # (case, replicas, micro-batches)
@@ -38,7 +40,6 @@ EXACT = [
 ]
 QUICK = {
     ("uneven last batch", 4, 3),
-    ("global clipnorm", 2, 3),
     ("batch normalisation with a mask", 2, 2),
     ("dropout", 2, 2),
     ("metric that is no sum", 2, 2),
@@ -80,7 +81,9 @@ def test_results_do_not_depend_on_micro_batches(
     assert many.spread == 0.0
 
 
-@pytest.mark.parametrize("micro_batches", [2, "auto"])
+@pytest.mark.parametrize(
+    "micro_batches", [2, pytest.param("auto", marks=pytest.mark.nightly)]
+)
 def test_the_optimizer_may_be_sharded(micro_batches, in_double_precision):
     name = "global clipnorm"
     strategy = kerasmgpu.MirroredStrategy(

@@ -92,7 +92,7 @@ def offloaded(num_replicas, shard="optimizer", **settings):
     return mirrored(num_replicas, shard, **settings)
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "strategy, optimizer",
     [
@@ -152,7 +152,11 @@ def test_layouts(layout):
 
 
 @pytest.mark.parametrize(
-    "sharded", [True, pytest.param(False, marks=pytest.mark.nightly)]
+    "sharded",
+    [
+        pytest.param(True, marks=pytest.mark.slow),
+        pytest.param(False, marks=pytest.mark.nightly),
+    ],
 )
 def test_checkpoints_continue_under_other_settings(tmp_path, sharded):
     strategies = [offloaded(2), mirrored(3, None), offloaded(1, "weights")]

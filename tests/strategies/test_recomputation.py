@@ -91,7 +91,7 @@ SETTINGS = [
     {"shard": "weights", "min_shard_bytes": 0},
     {"dtype": "mixed_bfloat16"},
 ]
-QUICK = {(0, 0), (0, 2), (1, 3)}
+QUICK = {(0, 2), (1, 0)}
 # One model under each of some settings; nightly, both under all.
 RUNS = [
     pytest.param(
@@ -223,9 +223,9 @@ def test_xla_is_left_alone(caplog):
         device_names(2), recompute="elementwise"
     )
     with strategy.scope():
-        model, x, y = image_classifier()
-        model.jit_compile = True
-    model.fit(x, y, ROWS, verbose=0)
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(1, "gelu")])
+        model.compile("sgd", "mse", jit_compile=True)
+    model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0)
     assert "has no effect with jit_compile=True" in caplog.text
 
 

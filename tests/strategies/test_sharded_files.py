@@ -188,7 +188,7 @@ def save_checkpoint(model, folder):
 WAYS = {"model.save": save_whole_model, "tf.train.Checkpoint": save_checkpoint}
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("before, after, way", FROM_ONE_TO_ANOTHER)
 def test_state_is_restored_under_another_setting(tmp_path, before, after, way):
     first = build(before)

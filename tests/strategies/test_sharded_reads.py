@@ -122,9 +122,17 @@ ROWS = [
     for j, way in enumerate(WAYS)
     if (read, way) not in UNSUPPORTED
 ]
+"""Every other one is in the quick tier."""
 
 
-@pytest.mark.parametrize("scope, read, way", ROWS, indirect=["scope"])
+@pytest.mark.parametrize(
+    "scope, read, way",
+    [
+        pytest.param(*row, marks=pytest.mark.nightly if n % 2 else ())
+        for n, row in enumerate(ROWS)
+    ],
+    indirect=["scope"],
+)
 def test_as_plain_variables(way, read, variable, scope):
     plain = way(read, tf.Variable(START))
     with scope():

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from tests.parity import harness
+from benchmarks.exactness import harness
 from tests.strategies.sharded import mirrored
 from tests.strategies.sharded_programs import FLOAT32, PROGRAMS, ROWS, TARGETS
 
@@ -37,12 +37,12 @@ RUNS = {
 
 
 QUICK_PARTS = {
-    ("convnet", "weights", 2, 3),
     ("tables, adagrad", "embeddings", 3, 2),
 }
 """Runs with micro-batches of the quick tier."""
 
 IN_PARTS = {
+    ("convnet", "weights", 2, 3),
     ("masked lstm", "weights", 2, 2),
     ("tables, momentum", "weights", 2, 2),
     ("lora", "weights", 2, 2),

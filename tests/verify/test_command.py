@@ -106,7 +106,12 @@ def processes_of(text):
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs /proc")
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL]
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        signal.SIGKILL,
+    ],
 )
 def test_no_process_is_left_over(number, tmp_path):
     parent = subprocess.Popen(

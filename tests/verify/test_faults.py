@@ -107,7 +107,7 @@ def verify(tmp_path_factory):
     return verify
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "program, counts",
     [
@@ -227,6 +227,7 @@ def test_metric_that_asks_for_devices(verify):
     assert "a metric, a loss or a callback gives another" in cause
 
 
+@pytest.mark.slow
 def test_tables_repeat_no_cause(verify, capsys):
     result = verify(
         "metric_that_asks_for_devices", replica_counts=(2, 4), **ONE_STEP
@@ -300,7 +301,7 @@ def test_an_ordinary_network_is_in_parity(verify):
     [
         slow("tiny_fault_in_convolutions", 2, None),
         slow("tiny_fault_in_convolutions_by_sgd", 2, "conv2d"),
-        ("tiny_fault_that_adam_hides", 2, None),
+        slow("tiny_fault_that_adam_hides", 2, None),
         slow("tiny_fault_on_a_mesh", 4, None),
         slow("tiny_fault_in_a_layer", 2, "biased"),
         slow("tiny_fault_of_a_metric", 2, None),
@@ -366,7 +367,7 @@ def test_a_type_that_stays_is_told(verify, capsys):
 @pytest.mark.parametrize(
     "program",
     [
-        "fault_in_mixed_precision",
+        slow("fault_in_mixed_precision"),
         slow("fault_beside_bfloat16"),
         slow("tiny_fault_beside_float32"),
         slow("fault_where_a_type_stays"),

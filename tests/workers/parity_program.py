@@ -3,9 +3,9 @@
 
 def run(strategy, name, files):
     """`harness.Outcome` of a case."""
-    from tests.parity import harness
-    from tests.parity.cases import CASES
+    from benchmarks.exactness import harness
+    from benchmarks.exactness.registry import cases
     from tests.parity.one_device import is_predicted
 
-    case = CASES[name]
+    case = cases("parity")[name]
     return harness.run(case, strategy(), predicts=is_predicted(case))

@@ -11,10 +11,12 @@ import sys
 
 import pytest
 
+from benchmarks.exactness.registry import cases
 from tests.job.test_launchers import OPEN_MPI, TORCHRUN
-from tests.parity.cases import CASES
 from tests.workers import shared_job
 from tests.workers.test_parity import compare
+
+CASES = cases("parity")
 
 NAME = "uneven last batch"
 PROGRAM = ["-m", "tests.workers.shared_program"]

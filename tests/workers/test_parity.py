@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from benchmarks.exactness import harness
+from benchmarks.exactness.registry import cases
 from tests.finders import test_learning_rate
-from tests.parity import harness
-from tests.parity.cases import CASES
+
+CASES = cases("parity")
 
 JOBS = {
     # (workers, replicas of each): cases of the parity table. More of them run

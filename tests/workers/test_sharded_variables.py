@@ -6,9 +6,11 @@ import keras
 import numpy as np
 import pytest
 
-from tests.parity.cases import CASES
+from benchmarks.exactness.registry import cases
 from tests.workers.sharded_program import READ_TIMEOUT_SECONDS, tuned
 from tests.workers.test_parity import compare
+
+CASES = cases("parity")
 
 RUNS = [
     # One setting for a case, another for the next.

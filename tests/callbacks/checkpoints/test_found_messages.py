@@ -51,6 +51,7 @@ def run(folder, optimizer, loss="mse", epochs=2, **data):
     return model
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("epochs", [2, 3])
 def test_settings_that_differ_are_named(tmp_path, caplog, epochs):
     run(tmp_path, keras.optimizers.Adam(0.01))

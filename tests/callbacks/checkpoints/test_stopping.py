@@ -87,7 +87,7 @@ HOOKS = [
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "hook, number",
     [

@@ -1,0 +1,1 @@
+"""KerasHub's and keras-rs's models, by the settings of KerasHub's own tests."""

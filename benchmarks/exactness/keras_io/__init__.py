@@ -1,0 +1,1 @@
+"""Programs after keras.io's examples, and after public bug reports."""

@@ -1,0 +1,1 @@
+"""Models that people train, in few units and on made-up rows."""
