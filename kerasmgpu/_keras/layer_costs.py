@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kerasmgpu._keras import training_state
 from kerasmgpu.flops.step_flops import layer_of, layers_in
-from kerasmgpu.partitioner.mesh import MeshAxes
+from kerasmgpu.partitioner.rules.kinds import MeshAxes
 from kerasmgpu.partitioner.runtime.report import communication
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     ShardedVariable,

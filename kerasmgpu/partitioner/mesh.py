@@ -4,18 +4,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import cast
 
 from kerasmgpu.division import AxesToShard, divided_axes
-from kerasmgpu.partitioner.rules.kinds import Rows
+from kerasmgpu.partitioner.rules.kinds import MeshAxes, Rows
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.replica_arithmetic import bounds_of
-
-MeshAxes: TypeAlias = tuple[int, ...]
-"""Numbers of mesh axes, in order, along which something is divided.
-
-Along `(0, 1)` it is divided into `sizes[0] * sizes[1]` parts, in C order.
-"""
 
 
 @dataclasses.dataclass(frozen=True)

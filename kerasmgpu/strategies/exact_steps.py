@@ -22,10 +22,8 @@ from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import (
-    Mesh,
-    MeshAxes,
-)
+from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.rules.kinds import MeshAxes
 from kerasmgpu.partitioner.runtime import report
 from kerasmgpu.partitioner.runtime.execution import (
     BatchwiseExecution,

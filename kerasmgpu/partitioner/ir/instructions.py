@@ -8,9 +8,10 @@ from typing import ClassVar, cast
 
 import tensorflow as tf
 
-from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
+    MeshAxes,
     PartlySummed,
     Placement,
     Rows,

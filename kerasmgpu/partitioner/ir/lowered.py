@@ -12,10 +12,10 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
     value,
 )
-from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.elementwise import CHECK_OF_PARTS
 from kerasmgpu.partitioner.rules.integers import always_holds
-from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind
+from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind, MeshAxes
 from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import MUST_COMPILE, Graph, Node, Tensor
 from kerasmgpu.partitioner.step.records import CAN_FAIL, Trait

@@ -20,7 +20,6 @@ from kerasmgpu.partitioner.lowering.turns import (
     take_turns,
 )
 from kerasmgpu.partitioner.lowering.update_together import update_together
-from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.passes.agree import agree
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums
@@ -40,6 +39,7 @@ from kerasmgpu.partitioner.passes.place_operations import place_operations
 from kerasmgpu.partitioner.passes.place_regions import place_regions
 from kerasmgpu.partitioner.passes.scatter_early import scatter_early
 from kerasmgpu.partitioner.passes.sum_once import sum_once
+from kerasmgpu.partitioner.rules.kinds import MeshAxes
 from kerasmgpu.partitioner.step.references import Reference
 
 

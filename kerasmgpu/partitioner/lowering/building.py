@@ -8,7 +8,7 @@ from tensorflow.core.framework import function_pb2
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import MeshAxes
+from kerasmgpu.partitioner.rules.kinds import MeshAxes
 from kerasmgpu.partitioner.step.graph import Tensor
 
 

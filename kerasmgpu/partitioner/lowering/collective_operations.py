@@ -17,7 +17,8 @@ from kerasmgpu.partitioner.lowering.lengths import (
     product,
 )
 from kerasmgpu.partitioner.lowering.replicas import Replicas, Together
-from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
+from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.rules.kinds import MeshAxes
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
 

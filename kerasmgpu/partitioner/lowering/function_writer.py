@@ -10,8 +10,12 @@ from kerasmgpu.partitioner.ir.instructions import Instruction, Value
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.lowering.host_sizes import HostSizes
 from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
-from kerasmgpu.partitioner.mesh import MeshAxes
-from kerasmgpu.partitioner.rules.kinds import PER_WORKER, PerReplica, Rows
+from kerasmgpu.partitioner.rules.kinds import (
+    PER_WORKER,
+    MeshAxes,
+    PerReplica,
+    Rows,
+)
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.step.records import Trait

@@ -18,11 +18,11 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.lowering.building import Build
-from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     LocalSizes,
+    MeshAxes,
     Partial,
     PartlySummed,
     PerReplica,

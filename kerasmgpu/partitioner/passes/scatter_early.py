@@ -16,9 +16,8 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.ir.sent_types import LARGE
-from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.passes.group_sums import merged_sums
-from kerasmgpu.partitioner.rules.kinds import PartlySummed
+from kerasmgpu.partitioner.rules.kinds import MeshAxes, PartlySummed
 
 
 def scatter_early(program: Lowered) -> None:

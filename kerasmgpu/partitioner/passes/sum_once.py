@@ -14,8 +14,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     alike,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
-from kerasmgpu.partitioner.mesh import MeshAxes
-from kerasmgpu.partitioner.rules.kinds import PARTIAL, Sharded
+from kerasmgpu.partitioner.rules.kinds import PARTIAL, MeshAxes, Sharded
 
 
 def sum_once(program: Lowered) -> None:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.mesh import MeshAxes
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import (
     lists,
@@ -31,6 +30,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Kind,
     ListOf,
     LocalSizes,
+    MeshAxes,
     Partial,
     PerReplica,
     Placement,

@@ -1,7 +1,7 @@
 """Kinds: how a tensor of the one-device step is distributed over replicas."""
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from kerasmgpu.partitioner.step import sizes
 
@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 Shape = tuple
 """Sizes of axes; `None` stands for an unknown size."""
+
+MeshAxes: TypeAlias = tuple[int, ...]
+"""Numbers of mesh axes, in order, along which something is divided.
+
+Along `(0, 1)` it is divided into `sizes[0] * sizes[1]` parts, in C order.
+"""
 
 
 class Rows:
@@ -29,7 +35,7 @@ class Rows:
             that has its row, so shares can differ by more than one entry.
         are_of_variable: Whether they are an axis of a sharded variable instead
             of a batch's rows: their shares are fixed.
-        over: The `mesh.MeshAxes` that they are divided along.
+        over: The mesh axes that they are divided along.
     """
 
     __slots__ = ("size", "input", "of", "are_of_variable", "over")
@@ -40,7 +46,7 @@ class Rows:
         input: "Tensor | None" = None,
         of: "Rows | None" = None,
         are_of_variable: bool = False,
-        over: tuple[int, ...] = (0,),
+        over: MeshAxes = (0,),
     ) -> None:
         self.size = size
         self.over = over

@@ -35,7 +35,7 @@ from kerasmgpu.partitioner.lowering.emission import emit
 from kerasmgpu.partitioner.lowering.first_run import in_turns
 from kerasmgpu.partitioner.lowering.function_writer import References
 from kerasmgpu.partitioner.lowering.replicas import Replicas
-from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.passes import sending
 from kerasmgpu.partitioner.planning import facts
 from kerasmgpu.partitioner.planning.planner import PlanCache, plan_mesh
@@ -44,6 +44,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
+    MeshAxes,
     Rows,
     Sharded,
 )

@@ -10,8 +10,8 @@ from kerasmgpu.partitioner.ir.instructions import (
     Communication,
     GatherCounts,
 )
-from kerasmgpu.partitioner.mesh import Mesh, MeshAxes
-from kerasmgpu.partitioner.rules.kinds import is_of_variable
+from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.rules.kinds import MeshAxes, is_of_variable
 from kerasmgpu.partitioner.runtime.report import (
     communication,
     part_of,
