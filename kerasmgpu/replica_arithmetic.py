@@ -105,6 +105,23 @@ def groups_of_mesh(
     return math.prod(sizes), sizes[1]
 
 
+def block_of(axes: Sequence[int], num: int) -> tuple[int, ...]:
+    """Returns how many of a worker's `num` devices lie along each mesh axis.
+
+    As many as possible lie along the last axis, so that it is inside of a
+    worker. Some block exists if workers have equal numbers of devices.
+
+    >>> block_of((2, 4), 4), block_of((3, 2), 3)
+    ((1, 4), (3, 1))
+    """
+    block: list[int] = []
+    for size in reversed(axes):
+        own = math.gcd(size, num)
+        block.insert(0, own)
+        num //= own
+    return tuple(block)
+
+
 def groups_of(num_replicas: int, shard_over: int | str | None) -> int:
     """Returns the number of groups of replicas that each have all variables.
 

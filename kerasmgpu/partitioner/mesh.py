@@ -9,7 +9,7 @@ from typing import cast
 from kerasmgpu.division import AxesToShard, divided_axes
 from kerasmgpu.partitioner.rules.kinds import MeshAxes, Rows
 from kerasmgpu.partitioner.step.places import HOST
-from kerasmgpu.replica_arithmetic import bounds_of
+from kerasmgpu.replica_arithmetic import block_of, bounds_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -327,23 +327,6 @@ class Mesh:
         """
         bounds = bounds_of(size, self.total)[:: self.num if by_worker else 1]
         return [end - start for start, end in zip(bounds, bounds[1:])]
-
-
-def block_of(axes: Sequence[int], num: int) -> tuple[int, ...]:
-    """Returns how many of a worker's `num` devices lie along each mesh axis.
-
-    As many as possible lie along the last axis, so that it is inside of a
-    worker. Some block exists if workers have equal numbers of devices.
-
-    >>> block_of((2, 4), 4), block_of((3, 2), 3)
-    ((1, 4), (3, 1))
-    """
-    block: list[int] = []
-    for size in reversed(axes):
-        own = math.gcd(size, num)
-        block.insert(0, own)
-        num //= own
-    return tuple(block)
 
 
 def _ravelled(

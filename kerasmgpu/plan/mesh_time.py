@@ -20,6 +20,7 @@ from kerasmgpu.plan.step_time import (
     Step,
     all_reduce_seconds,
 )
+from kerasmgpu.replica_arithmetic import block_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +68,12 @@ class MeshPrediction:
 def axis_seconds(axes: Sequence[MeshAxis], machines: Machines) -> list[float]:
     """Returns the seconds of the collectives along each axis.
 
-    The last axes lie inside a machine. A machine's devices that communicate
-    along the same axis with other machines share its link to them.
+    Each machine has a block of the mesh; see `replica_arithmetic.block_of`. Its
+    devices that communicate along the same axis with other machines share its
+    link to them.
 
     Args:
-        axes: Sequence of `MeshAxis`, in the order of the devices: neighbours
-            differ along the last axis.
+        axes: Sequence of `MeshAxis`.
 
     Example:
 
@@ -80,22 +81,23 @@ def axis_seconds(axes: Sequence[MeshAxis], machines: Machines) -> list[float]:
     >>> axis_seconds([axis], Machines(4, Link(1e9, latency_seconds=0.5)))
     [9.0]
     """
-    made, stride, per_machine = [], 1, machines.replicas_per_machine
-    for axis in reversed(axes):
+    sizes = [axis.size for axis in axes]
+    own = min(machines.replicas_per_machine, math.prod(sizes))
+    made = []
+    for axis, inside in zip(axes, block_of(sizes, own)):
         # As one all-reduce of these bytes, with the messages of all.
         num_bytes = axis.sent_bytes * axis.size / (2 * (axis.size - 1))
         between = machines.between
         if between is not None:
-            between = _times(between, min(stride, per_machine), axis.rings)
+            between = _times(between, own // inside, axis.rings)
         along = Machines(
-            max(1, per_machine // stride),
+            inside,
             _times(machines.inside, 1, axis.rings),
             between,
             machines.algorithm,
         )
         made.append(all_reduce_seconds(num_bytes, axis.size, along))
-        stride *= axis.size
-    return made[::-1]
+    return made
 
 
 def _times(link: Link, sharing: int, rings: float) -> Link:

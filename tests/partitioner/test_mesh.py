@@ -2,8 +2,9 @@
 
 import pytest
 
-from kerasmgpu.partitioner.mesh import Mesh, block_of
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import Rows
+from kerasmgpu.replica_arithmetic import block_of
 
 
 def mesh(axes, num, worker=0, num_workers=1):

@@ -53,6 +53,15 @@ def test_an_axis_may_lie_inside_and_between():
     assert seconds == (400 / 100 + 2 * 0.25) + (400 / 5 + 2 * 1.0)
 
 
+def test_an_axis_whose_neighbours_are_no_machine_lies_between():
+    """(3, 2) on machines of three: their blocks are (3, 1)."""
+    rows = MeshAxis("batch", 3, sent_bytes=400, rings=1, divides_rows=True)
+    columns = MeshAxis("model", 2, sent_bytes=600, rings=1, divides_rows=False)
+    found = axis_seconds([rows, columns], Machines(3, FAST, SLOW))
+    # Three devices share the link of two machines: 600 bytes each.
+    assert found == [400 / 100 + 4 * 0.25, 600 / (10 / 3) + 2 * 1.0]
+
+
 def test_a_step_is_compute_and_all_sums():
     made = predict_mesh(STEP, Machines(4, FAST, SLOW), [ROWS, COLUMNS], 1 / 8)
     assert made.axis_seconds == {"batch": 162.0, "model": 42.0}

@@ -24,7 +24,7 @@ def run(strategy, argument, files):
     from kerasmgpu.strategies.sharding import Sharding
     from tests.partitioner import checking, search
 
-    sharding = Sharding("weights", 0, lambda: strategy.num_replicas_in_sync)
+    sharding = Sharding("weights", 0, lambda: (strategy.num_replicas_in_sync,))
 
     def of_job(number, shard):
         strategy.extended.axis_to_shard = sharding if shard else None
