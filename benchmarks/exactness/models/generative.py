@@ -1,6 +1,6 @@
 """Models that make pictures: autoencoders and adversaries.
 
-Conditional adversaries and diffusion are in `tests/keras_io`.
+Conditional adversaries and diffusion are in `benchmarks/exactness/keras_io`.
 """
 
 import keras
