@@ -192,7 +192,7 @@ FAULTS = {
     ),
     "counts_of_the_way_back": Fault(
         "vectors that come back are counted as the numbers that were sent",
-        "partitioner/lowering/variable_collectives.py",
+        "partitioner/lowering/collectives.py",
         "entry = (own, other) if is_back else (other, own)",
         "entry = (other, own)",
         "tests/workers/test_tables.py",

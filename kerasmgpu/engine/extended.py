@@ -29,8 +29,13 @@ from kerasmgpu.engine.private_names import (
 from kerasmgpu.engine.variable_copies import Copies
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.lowering.communicators import Options
 from kerasmgpu.partitioner.lowering.cross_device import CrossDeviceReplicas
-from kerasmgpu.partitioner.lowering.replicas import Replicas, Together
+from kerasmgpu.partitioner.lowering.replicas import (
+    Agreement,
+    Replicas,
+    Together,
+)
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.one_device import OneDevice
 
@@ -111,7 +116,7 @@ class LocalExtended(_QuickCopies, MirroredExtended):
     def replicas(
         self,
         mesh: Mesh,
-        all_gather: Callable[..., Any],
+        agreement: Agreement | None,
         together: Together | None,
     ) -> Replicas:
         """Returns the partitioner's replicas, with the user's all-reduce."""
@@ -119,11 +124,11 @@ class LocalExtended(_QuickCopies, MirroredExtended):
         if mesh.num == 1:
             return Replicas(mesh)
         if devices.runs_as_gpus():
-            return CollectiveReplicas(mesh, "ring")
+            return CollectiveReplicas(mesh, Options("ring"))
         if isinstance(operations, CollectiveAllReduce):
             if mesh.num_axes > 1 and _hint(self) == "ring":
                 logging.log_first_n(logging.WARNING, _NOT_TRUSTED, 1)
-            return CollectiveReplicas(mesh, _hint(self))
+            return CollectiveReplicas(mesh, Options(_hint(self)))
         if type(operations) is tf.distribute.ReductionToOneDevice:
             return Replicas(mesh)
         return CrossDeviceReplicas(mesh, operations)
@@ -176,19 +181,15 @@ class WorkerExtended(_QuickCopies, CollectiveAllReduceExtended):
     def replicas(
         self,
         mesh: Mesh,
-        all_gather: Callable[..., Any],
+        agreement: Agreement | None,
         together: Together | None,
     ) -> Replicas:
         """Returns the partitioner's replicas of this worker."""
         if mesh.total == 1:
             return Replicas(mesh)
-        return CollectiveReplicas(
-            mesh,
-            _hint(self),
-            self._communication_options.timeout_seconds,
-            all_gather,
-            together,
-        )
+        seconds = self._communication_options.timeout_seconds
+        options = Options(_hint(self), float(seconds or 0))
+        return CollectiveReplicas(mesh, options, agreement, together)
 
     def _update_config_proto(self, config_proto: Any) -> Any:
         """Returns the configuration of this worker's server, with our time-outs.

@@ -25,11 +25,12 @@
     loss.py           the log line about a lost worker, and its parser
     seeds.py          the same RNG state on all workers
     workers.py        broadcast, any and gather between workers
+    agreement.py      whether workers plan and write the same
     exit_status.py    exit statuses for the launcher and Slurm's requeue
     file_sharding.py  whether workers shard a data set by files or by rows
 
-The launcher needs no TensorFlow: only `file_sharding.py`, `membership.py`,
-`seeds.py` and `workers.py` import it.
+The launcher needs no TensorFlow: only `agreement.py`, `file_sharding.py`,
+`membership.py`, `seeds.py` and `workers.py` import it.
 """
 
 from kerasmgpu import _import_on_use

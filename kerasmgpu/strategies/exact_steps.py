@@ -20,6 +20,7 @@ from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
 from kerasmgpu.flops.trained_step import TrainedStep
 from kerasmgpu.job import file_sharding, membership, workers
+from kerasmgpu.job.agreement import Agreement
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
@@ -291,10 +292,13 @@ class ExactSteps(_Strategy):
             axes=self._mesh_axes,
             joins_axes=self.layouts is None,
         )
-        all_gather = functools.partial(workers.gather, self)
-        repeats = self.num_workers > 1 and self.settings.micro_batches == "auto"
-        together = _Together(self) if repeats else None
-        return self.extended.replicas(mesh, all_gather, together)
+        is_job = self.num_workers > 1
+        repeats = is_job and self.settings.micro_batches == "auto"
+        return self.extended.replicas(
+            mesh,
+            Agreement(self) if is_job else None,
+            _Together(self) if repeats else None,
+        )
 
     @property
     def _mesh_axes(self) -> tuple[int, ...]:

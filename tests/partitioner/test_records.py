@@ -20,12 +20,11 @@ EVERYWHERE = {"Const", "NoOp"}
 """Every graph has constants, and nodes that only hold orders together."""
 
 ELSEWHERE = {
-    # `_MERGE` says which operation to write for a reduction.
-    "collectives.py": {"Add", "Max", "Min"},
+    # `_MERGE` says which operation to write for a reduction; a collective's
+    # name in error lines.
+    "collectives.py": {"Add", "Gather", "Max", "Min"},
     # Reductions that are made of an all-to-all.
-    "collective_operations.py": {"Add", "Max", "Maximum", "Minimum"},
-    # A collective's name in error lines.
-    "variable_collectives.py": {"Gather"},
+    "communicators.py": {"Add", "Max", "Maximum", "Minimum"},
     "replicas.py": {"AddV2", "LogicalAnd", "LogicalOr", "Maximum", "Minimum"},
     # Rewrites updates of variables into sums and assignments.
     "updates.py": {

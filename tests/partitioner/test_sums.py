@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
-from kerasmgpu.partitioner.lowering.replicas import Replicas, packs
+from kerasmgpu.partitioner.lowering.packing import packs_of_shape
+from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from kerasmgpu.partitioner.step.graph import Tensor
 from tests.devices import device_names
@@ -19,9 +20,9 @@ class Noted(Replicas):
         super().__init__(planned.replicas(2).mesh)
         self.groups = []
 
-    def reduce(self, build, tensors, by):
+    def reduce(self, build, tensors, parts, by):
         self.groups.append((by, [tensor.static for tensor in tensors]))
-        return super().reduce(build, tensors, by)
+        return super().reduce(build, tensors, parts, by)
 
 
 def groups(function, shape):
@@ -136,7 +137,7 @@ def test_sums_and_extremes_go_apart():
 def test_small_ones_of_a_shape_are_summed_as_one():
     shapes = (4,), (100, 100), (4,), (2,)
     given = [Tensor(None, 0, tf.float32, shape) for shape in shapes]
-    assert packs(given, 1000) == [[0, 2], [1], [3]]
+    assert packs_of_shape(given, 1000) == [[0, 2], [1], [3]]
 
 
 def test_numbers_of_16_bits_are_rounded_as_a_whole():

@@ -22,21 +22,24 @@ def second_worker(num_devices, shares_memory=True):
 )
 def test_rows_stay_together(inner, sizes):
     kind = Sharded(0, Rows(5, are_of_variable=True), 1, inner)
-    members = second_worker(1)._members(kind)
-    assert members.sizes == sizes
-    assert list(members.own) == [1]
+    replicas = second_worker(1)
+    assert replicas._sizes(kind) == sizes
+    assert list(replicas.members.own) == [1]
 
 
 def test_hosts_send_what_their_replicas_have():
     kind = Sharded(0, Rows(10, are_of_variable=True))
-    members = second_worker(2)._members(kind)
-    assert (members.name, members.sizes) == ("hosts", [6, 4])
-    assert list(members.own) == [1]
+    replicas = second_worker(2)
+    assert replicas.members.name == "hosts"
+    assert replicas._sizes(kind, by_worker=True) == [6, 4]
+    assert list(replicas.members.own) == [1]
 
 
 def test_gpus_send_by_themselves():
     kind = Sharded(0, Rows(10, are_of_variable=True))
-    members = second_worker(2, shares_memory=False)._members(kind)
-    assert (members.name, members.sizes) == ("replicas", [3, 3, 2, 2])
+    replicas = second_worker(2, shares_memory=False)
+    members = replicas.members
+    assert members.name == "replicas"
+    assert replicas._sizes(kind) == [3, 3, 2, 2]
     assert list(members.own) == [2, 3]
     assert list(members.places) == [0, 1]

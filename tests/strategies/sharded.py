@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.engine.extended import LocalExtended
-from kerasmgpu.partitioner.lowering import collective_operations, collectives
+from kerasmgpu.partitioner.lowering import collectives, communicators
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.strategies.sharding import Sharding
@@ -83,7 +83,7 @@ def pretended_worker(index, num_workers, shares_memory=True, **fields):
         **fields: Other arguments of `Mesh.on`.
     """
 
-    def replicas(self, mesh, all_gather, together):
+    def replicas(self, mesh, agreement, together):
         worker = index, num_workers, shares_memory
         return collectives.CollectiveReplicas(
             Mesh.on(mesh.devices, mesh.host, *worker, **fields)
@@ -96,7 +96,7 @@ def pretended_worker(index, num_workers, shares_memory=True, **fields):
         patch.setattr(LocalExtended, "replicas", replicas)
         patch.setattr(ShardedVariable, "_gathered", gathered)
         # A process counts its groups, as all workers do from the first one on.
-        patch.setattr(collective_operations, "_groups", itertools.count(70_000))
+        patch.setattr(communicators, "_groups", itertools.count(70_000))
         yield
 
 

@@ -19,14 +19,13 @@ Writing:
   compute_time.py      a worker's compute time, without its waits
 
 Communication:
-  replicas.py                 in shared memory
-  cross_device.py             by an all-reduce of the user's choice
-  collectives.py              between devices and workers, in three layers:
-  variable_collectives.py     parts of sharded variables, and
-  collective_operations.py    one collective
-  exchanges.py                rows of tables: to their owners, and back
-  lines.py                    along one axis of a mesh
-  lengths.py                  padding of values of dynamic shape
+  replicas.py         in shared memory
+  cross_device.py     by an all-reduce of the user's choice
+  collectives.py      between devices and workers:
+  packing.py          what is sent as one vector, and padded
+  communicators.py    all-reduce, all-gather and all-to-all of it
+  exchanges.py        rows of tables: to their owners, and back
+  lines.py            along one axis of a mesh
 
 Passes on written nodes:
   all_passes.py        the list of all passes

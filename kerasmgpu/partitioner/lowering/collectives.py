@@ -6,29 +6,35 @@ all processes. Collectives run in this order on every device, or, with
 micro-batches, in the order of turns (`turns.py`).
 """
 
+import dataclasses
 import functools
-import hashlib
 from collections.abc import Sequence
 from typing import cast
 
-import numpy as np
-import tensorflow as tf
-
-from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.instructions import Value, value
 from kerasmgpu.partitioner.ir.sent_types import (
-    BYTES_PER_PACK,
-    LARGE,
+    GATHERED_AS,
     SENT_AS,
     has_parts,
     type_to_send,
 )
+from kerasmgpu.partitioner.lowering.communicators import Communicator, Options
 from kerasmgpu.partitioner.lowering.function_writer import Function, References
-from kerasmgpu.partitioner.lowering.lengths import padded, product, reduced
-from kerasmgpu.partitioner.lowering.replicas import unpacked
-from kerasmgpu.partitioner.lowering.variable_collectives import (
-    VariableCollectives,
+from kerasmgpu.partitioner.lowering.packing import (
+    Parts,
+    num_elements,
+    packed,
+    packs_of_type,
+    padded,
+    split,
+    unpacked,
 )
+from kerasmgpu.partitioner.lowering.replicas import (
+    Agreement,
+    Replicas,
+    Together,
+)
+from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import COUNTS, Rows, Sharded
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Tensor
@@ -36,11 +42,64 @@ from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
+_OPTIONS = Options()
+
 _MERGE = {"sum": "Add", "max": "Max", "min": "Min", "all": "Min", "any": "Max"}
 
 
-class CollectiveReplicas(VariableCollectives):
-    """Replicas that communicate by TensorFlow's collectives; see `Collectives`."""
+class CollectiveReplicas(Replicas):
+    """Replicas that communicate by TensorFlow's collectives.
+
+    If a worker's devices share memory, it first reduces over its replicas
+    there, and the workers' hosts communicate (`Mesh.reduces_on_host_first`);
+    otherwise all replicas do.
+
+    Args:
+        mesh: Their `mesh.Mesh`; `sums_are_copies` and `gathers_are_copies` are
+            set here.
+        options: `communicators.Options`.
+        agreement, together: See `Replicas`.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        options: Options = _OPTIONS,
+        agreement: Agreement | None = None,
+        together: Together | None = None,
+    ) -> None:
+        mesh = dataclasses.replace(
+            mesh,
+            sums_are_copies=not mesh.reduces_on_host_first,
+            gathers_are_copies=mesh.num_workers == 1,
+        )
+        super().__init__(mesh, agreement, together)
+        self.options = options
+
+    @property
+    def members(self) -> Communicator:
+        """The members that send: hosts, or replicas."""
+        by_hosts = self.mesh.reduces_on_host_first
+        return self._hosts if by_hosts else self._devices
+
+    @property
+    def _hosts(self) -> Communicator:
+        size, own, places = self.mesh.num_workers, [self.mesh.worker], [HOST]
+        return Communicator("hosts", size, own, places, self.options)
+
+    @property
+    def _devices(self) -> Communicator:
+        first, num = self.mesh.first, self.mesh.num
+        own, places = range(first, first + num), range(num)
+        size = self.mesh.total
+        return Communicator("replicas", size, own, places, self.options)
+
+    def on(self, mesh: Mesh) -> Replicas:
+        # Inside of a worker, replicas read each other's memory.
+        is_inside = self.mesh.num_workers > 1 == mesh.num_workers
+        if is_inside and mesh.shares_memory:
+            return Replicas(mesh)
+        return super().on(mesh)
 
     # Rows --------------------------------------------------------------------
 
@@ -59,17 +118,35 @@ class CollectiveReplicas(VariableCollectives):
     def total_rows(self, build: Function, rows: Rows) -> Reference:
         if self.mesh.num_workers == 1:
             return super().total_rows(build, rows)
-        return reduced(build, "Sum", self._all_counts(build, rows))
+        return build.sizes.reduced("Sum", self._all_counts(build, rows))
 
     def _all_counts(self, build: Function, rows: Rows) -> Reference:
         """Returns the vector that a `GatherCounts` has gathered for these rows."""
         tensor = cast(Tensor, self._passed(build, rows))
         return build.references(value(tensor, COUNTS))[0]
 
-    # Communication -----------------------------------------------------------
-
     def gathered_counts(self, build: Function, tensor: Tensor) -> Reference:
         return self._of_all(build, super().gathered_counts(build, tensor), 1)
+
+    def _of_all(self, build: Function, own: Reference, rank: int) -> Reference:
+        """All-gathers sizes of this worker's replicas (`own`) from all workers.
+
+        Returns:
+            Reference to `[replicas]`; to `[replicas, replicas]` if `rank` is 2.
+        """
+        mesh = self.mesh
+        behind = mesh.total - mesh.first - mesh.num
+        paddings = [[mesh.first, behind], [0, 0]][:rank]
+        table = build.sizes.op("Pad", own, build.constant(paddings))
+        return self._over_hosts(build, table, mesh.total**rank)
+
+    def _over_hosts(
+        self, build: Function, own: Reference, elements: int | None
+    ) -> Reference:
+        """Sums one value per worker; see `Communicator.all_reduce`."""
+        return self._hosts.all_reduce(build, [own], elements)[0]
+
+    # All-gather --------------------------------------------------------------
 
     def gather(
         self, build: Function, one: Value, parts: Sequence[Reference]
@@ -79,18 +156,29 @@ class CollectiveReplicas(VariableCollectives):
                 lambda place: self.joined(build, one, parts, max(place, 0))
             )
         if has_parts(self.mesh, one):
-            return self.gathered_parts(build, one, parts)
+            return self._gathered_parts(build, one, parts)
         place = 0 if one.tensor.dtype.is_floating else HOST
         own = self.joined(build, one, parts, place)
-        return build.same(self._gathered(build, one, own, place))
+        return build.same(self._gathered_rows(build, one, own, place))
 
-    def worker_size(self, build: Function, sharded: Sharded) -> Reference:
-        if self.mesh.num_workers == 1:
-            return super().worker_size(build, sharded)
-        local = [build.sizes.local(sharded, n) for n in range(self.mesh.num)]
-        return functools.reduce(build.sizes.plus, local)
+    def _gathered_parts(
+        self, build: Function, one: Value, parts: Sequence[Reference]
+    ) -> list[Reference]:
+        """All-gathers a variable's parts; see `sent_types.has_parts`."""
+        members, sent_type = self.members, GATHERED_AS[one.tensor.dtype]
+        pack = self._parts_of(one)
+        if members.name == "hosts":
+            parts = [build.concat(parts, one.sharded.axis, HOST)]
+        keys = members.keys(build, "Gather", pack.num_sent, sent_type)
+        values = (
+            pack.to_send(build, part, own, sent_type, place)
+            for part, own, place in zip(parts, members.own, members.places)
+        )
+        gathered = members.all_gather(build, values, keys)
+        whole = [pack.joined(build, one) for one in gathered]
+        return build.same(whole[0]) if members.name == "hosts" else whole
 
-    def _gathered(
+    def _gathered_rows(
         self, build: Function, one: Value, own: Reference, place: int
     ) -> Reference:
         """All-gathers rows by a sum: each worker pads its own rows with zeros."""
@@ -100,10 +188,10 @@ class CollectiveReplicas(VariableCollectives):
         shape = number.packed(
             [
                 number.times(
-                    product(build, front), number.scalar(sharded.outer)
+                    number.product(front), number.scalar(sharded.outer)
                 ),
                 number.scalar(-1),
-                product(build, behind),
+                number.product(behind),
             ]
         )
         blocks = build.reshape(own, shape, place)
@@ -113,7 +201,7 @@ class CollectiveReplicas(VariableCollectives):
         after = number.minus(number.scalar(rows), end)
         zero = number.scalar(0)
         blocks = padded(build, blocks, [zero, zero, start, after, zero, zero])
-        whole = self._reduced_over_hosts(build, blocks, _num_elements([tensor]))
+        whole = self._over_hosts(build, blocks, num_elements([tensor]))
         whole = build.cast(whole, tensor.dtype, place)
         own_axis = number.packed([number.scalar(sharded.size)])
         shape = build.concat([front, own_axis, behind], 0, HOST)
@@ -143,21 +231,34 @@ class CollectiveReplicas(VariableCollectives):
             build.strided_slice(shape, [behind, zero, step], HOST, end_mask=1),
         ]
 
+    def worker_size(self, build: Function, sharded: Sharded) -> Reference:
+        if self.mesh.num_workers == 1:
+            return super().worker_size(build, sharded)
+        local = [build.sizes.local(sharded, n) for n in range(self.mesh.num)]
+        return functools.reduce(build.sizes.plus, local)
+
+    # All-reduce, reduce-scatter ----------------------------------------------
+
     def reduce(
-        self, build: Function, tensors: Sequence[Tensor], by: str
+        self,
+        build: Function,
+        tensors: Sequence[Tensor],
+        parts: Sequence[Sequence[Reference]],
+        by: str,
     ) -> Sequence[References]:
         if self.mesh.total == 1:
-            return [build.parts(tensor) for tensor in tensors]
-        parts: list[Sequence[Reference]]
+            return parts
         if self.mesh.reduces_on_host_first:
-            parts = [[refs[0]] for refs in super().reduce(build, tensors, by)]
-        else:
-            parts = [build.parts(tensor) for tensor in tensors]
+            own = super().reduce(build, tensors, parts, by)
+            parts = [[references[0]] for references in own]
         totals: dict[int, list[Reference]] = {}
-        for numbers in _packs(tensors):
+        for numbers in packs_of_type(tensors):
             pack = [tensors[number] for number in numbers]
-            own = [parts[number] for number in numbers]
-            totals.update(zip(numbers, self._reduce_pack(build, pack, own, by)))
+            sent = [parts[number] for number in numbers]
+            sums = self._reduce_pack(build, pack, sent, by)
+            totals.update(zip(numbers, sums))
+        if self.mesh.reduces_on_host_first:
+            return [build.same(totals[n][0]) for n in range(len(tensors))]
         return [totals[number] for number in range(len(tensors))]
 
     def _reduce_pack(
@@ -170,45 +271,159 @@ class CollectiveReplicas(VariableCollectives):
         """All-reduces tensors of one type as one vector.
 
         Args:
-            parts: For each, references to its parts by place; only one if the
-                worker has reduced over its replicas (`reduces_on_host_first`).
+            parts: For each, references by member of this process.
 
         Returns:
-            For each tensor, references by replica.
+            For each tensor, references by member of this process.
         """
-        sent_type = type_to_send(tensors[0])
-        packs: list[Reference] = []
-        shapes: list[list[Reference]] = []
+        dtype, sent_type = tensors[0].dtype, type_to_send(tensors[0])
+        vectors, unpackers = [], []
         for place in range(len(parts[0])):
-            flat = [
-                build.cast(references[place], sent_type, place)
-                for references in parts
-            ]
-            if len(flat) > 1:
-                shapes.append(list(map(build.sizes.shape, flat)))
-                flat = [build.flat(reference, place) for reference in flat]
-            packs.append(build.concat(flat, 0, place))
-        totals = self._reduced_over_replicas(
-            build, packs, _MERGE[by], _num_elements(tensors)
-        )
+            own = [build.cast(one[place], sent_type, place) for one in parts]
+            vector, unpack = packed(build, own, place)
+            vectors.append(vector)
+            unpackers.append(unpack)
+        elements = num_elements(tensors)
+        totals = self.members.all_reduce(build, vectors, elements, _MERGE[by])
         results: list[list[Reference]] = [[] for _ in tensors]
-        for place, total in enumerate(totals):
-            own = [total]
-            if len(tensors) > 1:
-                own = self._unpacked(build, total, shapes[place])
-            for result, part in zip(results, own):
-                result.append(build.cast(part, tensors[0].dtype, place))
-        if self.mesh.reduces_on_host_first:
-            return [build.same(result[0]) for result in results]
+        for place, (total, unpack) in enumerate(zip(totals, unpackers)):
+            for result, part in zip(results, unpack(total)):
+                result.append(build.cast(part, dtype, place))
         return results
 
-    def _unpacked(
-        self, build: Function, total: Reference, shapes: Sequence[Reference]
+    def reduce_scatter(
+        self,
+        build: Function,
+        sums: Sequence[Value],
+        parts: Sequence[Sequence[Reference]],
+    ) -> Sequence[Sequence[Reference]]:
+        if self.mesh.num_workers == 1:
+            return super().reduce_scatter(build, sums, parts)
+        results: dict[int, list[Reference]] = {}
+        dtypes = [own[0].dtype for own in parts]
+        for dtype in dict.fromkeys(dtypes):
+            numbers = [n for n, one in enumerate(dtypes) if one == dtype]
+            pack = [self._parts_of(sums[n]) for n in numbers]
+            shares = self._scattered_pack(
+                build, pack, [parts[n] for n in numbers]
+            )
+            if self.mesh.reduces_on_host_first:
+                shares = [
+                    self._of_replicas(build, own[0], sums[n].sharded)
+                    for n, own in zip(numbers, shares)
+                ]
+            results.update(zip(numbers, shares))
+        return [results[number] for number in range(len(sums))]
+
+    def _scattered_pack(
+        self,
+        build: Function,
+        pack: Sequence[Parts],
+        values: Sequence[Sequence[Reference]],
+    ) -> list[list[Reference]]:
+        """Reduce-scatters tensors of one type by one all-to-all.
+
+        Each member sends to every other the receiver's rows, as one vector, and
+        adds up the vectors that it receives in the order of the members.
+
+        Returns:
+            For each tensor, references by member of this process.
+        """
+        members, dtype = self.members, values[0][0].dtype
+        if members.name == "hosts":
+            values = [[_sum(build, own, HOST)] for own in values]
+        lengths = [one.longest for one in pack]
+        keys = members.keys(build, "AddScattered", sum(lengths), dtype)
+        sent = (
+            build.concat(
+                [
+                    one.rows_to_send(build, own[number], place)
+                    for one, own in zip(pack, values)
+                ],
+                1,
+            )
+            for number, place in enumerate(members.places)
+        )
+        received = members.all_to_all(build, sent, keys)
+        results: list[list[Reference]] = [[] for _ in pack]
+        for rows, own in zip(received, members.own):
+            total = _sum(build, build.op("Unpack", [rows], num=members.size))
+            vectors = unpacked(build, total, lengths)
+            for result, one, vector in zip(results, pack, vectors):
+                result.append(one.own_rows(build, vector, own))
+        return results
+
+    def _of_replicas(
+        self, build: Function, own: Reference, kind: Sharded
     ) -> list[Reference]:
-        """Splits a vector into tensors; `shapes` are vectors of their sizes."""
-        lengths = [product(build, shape) for shape in shapes]
-        parts = unpacked(build, total, lengths)
-        return list(map(build.reshape, parts, shapes))
+        """Splits a worker's rows over its replicas."""
+        sizes = self._sizes(kind)[self.mesh.first :][: self.mesh.num]
+        return split(build, own, kind.axis, sizes, HOST)
+
+    def _parts_of(self, one: Value) -> Parts:
+        """Returns the members' parts of a value that is sharded as a variable."""
+        by_worker = self.mesh.reduces_on_host_first
+        return Parts(one, self._sizes(one.sharded, by_worker))
+
+    def _sizes(self, sharded: Sharded, by_worker: bool = False) -> list[int]:
+        """Returns each replica's, or worker's, elements along the sharded axis."""
+        inner, rows = cast(int, sharded.inner), cast(int, sharded.rows.size)
+        return [n * inner for n in self.mesh.part_sizes(rows, by_worker)]
+
+    # Exchanges of rows -------------------------------------------------------
+
+    def exchange_counts(
+        self, build: Function, pieces: Sequence[Sequence[Reference]]
+    ) -> Reference | None:
+        if self.mesh.num_workers == 1:
+            return None
+        number = build.sizes
+        own = [number.packed(list(map(number.size, row))) for row in pieces]
+        return self._of_all(build, number.packed(own), 2)
+
+    def exchange(
+        self,
+        build: Function,
+        pieces: Sequence[Sequence[Reference]],
+        counts: Reference | None,
+        rank: int,
+        is_back: bool = False,
+    ) -> list[list[Reference]]:
+        """Pads pieces to one length, which TensorFlow's all-to-all requires.
+
+        See `Replicas.exchange`.
+        """
+        if counts is None:
+            return super().exchange(build, pieces, counts, rank)
+        number, dtype = build.sizes, pieces[0][0].dtype
+        sent_type, replicas = SENT_AS.get(dtype, dtype), self._devices
+        keys = replicas.keys(build, "Exchange", None, sent_type)
+        longest = number.reduced("Max", build.flat(counts, HOST))
+        length, keys = replicas.padded_length(build, longest, keys)
+        zero = number.scalar(0)
+
+        def to_send(piece: Reference) -> Reference:
+            rest = number.minus(length, number.size(piece))
+            around = [zero, rest] + [zero] * (2 * rank - 2)
+            return padded(build, build.cast(piece, sent_type), around)
+
+        sent = (build.op("Pack", list(map(to_send, row)))[0] for row in pieces)
+        received = replicas.all_to_all(build, sent, keys)
+        begin, one = (number.packed([number.scalar(n)]) for n in (0, 1))
+        results = []
+        for own, rows in zip(replicas.own, received):
+            cut = []
+            for other, piece in enumerate(
+                build.op("Unpack", [rows], num=replicas.size)
+            ):
+                entry = (own, other) if is_back else (other, own)
+                end = number.packed([number.entry(counts, *entry)])
+                piece = build.strided_slice(piece, [begin, end, one])
+                cut.append(build.cast(piece, dtype))
+            results.append(cut)
+        return results
+
+    # Agreement ---------------------------------------------------------------
 
     def agreed(
         self, build: Function, references: References, tensor: Tensor
@@ -226,7 +441,7 @@ class CollectiveReplicas(VariableCollectives):
             value = build.value_if(is_first, value, place)
         elif not is_first:
             value = build.op("ZerosLike", [value], place)[0]
-        value = self._reduced_over_hosts(build, value, _num_elements([tensor]))
+        value = self._over_hosts(build, value, num_elements([tensor]))
         return build.same(build.cast(value, tensor.dtype, place))
 
     def agree_to_assign(self, build: Function, computed: str) -> str:
@@ -234,125 +449,15 @@ class CollectiveReplicas(VariableCollectives):
             return computed
         zero = build.constant(0)
         (own,) = build.op("Identity", [zero], HOST, "computed", [computed])
-        total = self._reduced_over_hosts(build, own, 1)
+        total = self._over_hosts(build, own, 1)
         build.op("NoOp", [], HOST, "agreed", [total.node])
         build.writer.effects.append(build.writer.last)
         return build.writer.last
 
-    def _reduced_over_replicas(
-        self,
-        build: Function,
-        references: Sequence[Reference],
-        merge: str,
-        elements: int | None,
-    ) -> list[Reference]:
-        """All-reduces one value per replica over all replicas of the job.
 
-        Args:
-            references: The values by replica; only one if the worker has
-                reduced over its replicas (`reduces_on_host_first`).
-            merge: `"Add"`, `"Max"` or `"Min"`.
-            elements: Elements of each; `None` for a dynamic shape.
-
-        Returns:
-            References to the result, as many as are passed.
-        """
-        if self.mesh.reduces_on_host_first:
-            (own,) = references
-            return [self._reduced_over_hosts(build, own, elements, merge)]
-        if build.clock is not None:
-            build.clock.ready(references[0])
-        dtype = references[0].dtype
-        keys = self.next_keys(build, "replicas", merge, elements, dtype)
-        write = self._padded_reduce if elements is None else self._reduce_op
-        totals = [
-            write(build, reference, merge, place, keys)
-            for place, reference in enumerate(references)
-        ]
-        build.writer.keep_all_or_none(totals)
-        if build.clock is not None:
-            build.clock.done(totals[0])
-        return totals
-
-    def of_first_worker(
-        self, shapes: Sequence[Sequence[int | None]]
-    ) -> Sequence[Sequence[int | None]]:
-        if self._all_gather is None or self.mesh.num_workers == 1:
-            return shapes
-        flat = [-1 if size is None else size for one in shapes for size in one]
-        if not flat:
-            return shapes
-        with tf.init_scope():
-            numbers = iter(self._all_gather(flat)[0])
-        agreed = [[int(next(numbers)) for _ in one] for one in shapes]
-        return [[None if n < 0 else n for n in one] for one in agreed]
-
-    def common(self, numbers: Sequence[int]) -> set[int]:
-        if self._all_gather is None or self.mesh.num_workers == 1:
-            return set(numbers)
-        with tf.init_scope():
-            longest = int(self._all_gather([len(numbers)]).max())
-            padding = [-1] * (longest + 1 - len(numbers))
-            table = self._all_gather([*numbers, *padding])
-        return set.intersection(*(set(map(int, row)) for row in table)) - {-1}
-
-    def compare(self, build: Function, name: str) -> bool:
-        collectives = build.keep("collectives", list)
-        mesh = self.mesh
-        if self._all_gather is None or mesh.num_workers == 1 or not collectives:
-            return False  # Nothing to compare between workers.
-        hashes = [_hash(collective) for collective in collectives]
-        with tf.init_scope():
-            summaries = self._all_gather([len(hashes), _hash(hashes)])
-            if np.all(summaries == summaries[0]):
-                return True
-            longest = int(summaries[:, 0].max())
-            table = self._all_gather(hashes + [-1] * (longest - len(hashes)))
-        number = int(np.argmax(np.any(table != table[0], 0)))
-        own = "none"
-        if number < len(collectives):
-            members, merge, elements, dtype = collectives[number]
-            own = f"{merge} of {elements or 'some'} {dtype} between {members}"
-        raise InputError(
-            "All workers must run the same collectives. Received: "
-            f"{name!r}, whose collective number {number + 1} differs between "
-            f"workers; on worker {mesh.worker} of {mesh.num_workers} it is: "
-            f"{own}. Look for code that depends on the worker's number or on "
-            "the order of a set."
-        )
-
-
-def _num_elements(tensors: Sequence[Tensor]) -> int | None:
-    """Returns the total of elements; `None` if a shape is empty or dynamic."""
-    if not all(0 < tensor.num_bytes < float("inf") for tensor in tensors):
-        return None
-    return sum(cast(int, tensor.num_elements) for tensor in tensors)
-
-
-def _hash(value: object) -> int:
-    """Returns a hash that is equal in all processes, and exact as a float64."""
-    digest = hashlib.sha256(repr(value).encode()).digest()
-    return int.from_bytes(digest[:6], "big")
-
-
-def _packs(tensors: Sequence[Tensor]) -> list[list[int]]:
-    """Groups tensors of one type that are reduced as one vector.
-
-    Returns:
-        Lists of indices of tensors. A large tensor is alone in its list, and so
-        is one of dynamic shape.
-    """
-    packs: list[list[int]] = []
-    last: dict[tf.DType, tuple[list[int], float]] = {}  # With its bytes.
-    for number, tensor in enumerate(tensors):
-        size = tensor.num_bytes
-        if LARGE <= size < float("inf"):
-            packs.append([number])
-            continue
-        pack, num_bytes = last.get(tensor.dtype, (None, 0))
-        if pack is None or num_bytes + size > BYTES_PER_PACK:
-            pack, num_bytes = [], 0
-            packs.append(pack)
-        pack.append(number)
-        last[tensor.dtype] = pack, num_bytes + size
-    return packs
+def _sum(
+    build: Function, values: Sequence[Reference], place: int | None = None
+) -> Reference:
+    if len(values) == 1:
+        return values[0]
+    return build.op("AddN", values, place)[0]

@@ -32,13 +32,11 @@ from kerasmgpu.partitioner.mesh import first_on_device
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.kinds import (
-    PARTIAL,
     LocalSizes,
     PerReplica,
     Sharded,
 )
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
 
@@ -157,21 +155,17 @@ def _at(build: Build, place: int, references: References) -> Reference:
 
 
 def _all_reduce(build: Build, reduction: ir.AllReduce) -> None:
-    wide = [_widened(build, reduction, one) for one in reduction.inputs]
-    totals = micro_batches.reduce(build, wide, reduction.by)
+    tensors, parts = [], []
+    for one in reduction.inputs:
+        tensor, dtype = one.tensor, reduction.type_of(one)
+        own = _cast(build, build.parts(tensor), dtype)
+        if dtype != tensor.dtype:
+            tensor = ir.alike(tensor, widens=True)
+        tensors.append(tensor)
+        parts.append(cast(Sequence[Reference], own))
+    totals = micro_batches.reduce(build, tensors, parts, reduction.by)
     for one, references in zip(reduction.outputs, totals):
         build.hold(one, _cast(build, references, one.tensor.dtype))
-
-
-def _widened(build: Build, reduction: ir.AllReduce, one: ir.Value) -> Tensor:
-    """Returns the tensor to reduce: a new one if its parts must be widened."""
-    tensor, dtype = one.tensor, reduction.type_of(one)
-    if dtype == tensor.dtype:
-        return tensor
-    wide = ir.alike(tensor, widens=True)
-    parts = _cast(build, build.parts(tensor), dtype)
-    build.give(ir.value(wide, PARTIAL), parts)
-    return wide
 
 
 def _cast(build: Build, references: References, target: tf.DType) -> References:

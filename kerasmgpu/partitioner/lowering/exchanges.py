@@ -2,7 +2,7 @@
 
 This is an all-to-all of uneven pieces: each replica sends to every other the
 rows that the receiver owns. In one process, pieces are read directly; between
-workers, they are padded to one length, see `VariableCollectives.exchange`.
+workers, they are padded to one length, see `CollectiveReplicas.exchange`.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 from kerasmgpu.partitioner.lowering import micro_batches
 from kerasmgpu.partitioner.lowering.operations import in_part
-from kerasmgpu.partitioner.lowering.replicas import split
+from kerasmgpu.partitioner.lowering.packing import split
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
@@ -124,10 +124,7 @@ def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:
     (made,), (sent, numbers) = move.outputs, move.inputs
     kind, tensor = cast(Owned, made.kind), sent.tensor
     inner = tensor.shape[len(numbers.tensor.shape) :]
-    replicas, each = build.replicas, build.mesh.micro_batches
-    devices = build
-    if replicas.of_devices is not None:
-        devices = build.of_devices([], replicas.of_devices)
+    each, devices = build.mesh.micro_batches, build.of_devices()
 
     def flat(one: "Value") -> list[Reference]:
         """Returns a value by device, with the numbers' axes flattened to one.

@@ -84,10 +84,10 @@ class Function(OperationWriter):
             (`Runs.ON_COPIES`) to the names of its nodes on all replicas.
         captures: `{id: (tensor, reference)}` of captured eager tensors.
         outputs: References to what it returns; set when all is written.
-        places: The places of a line's replicas, if places are counted along a
-            line of the mesh; see `building.Build.on_line`.
-        line: The mesh axis of the line, and its number among all of the job;
-            `(None, 0)` for the whole mesh.
+        places: In a view of some places of the function, those places; else
+            `None`. See `building.Build`.
+        line: The mesh axes of a line's view, and its number among all of the
+            job; `(None, 0)` for the whole mesh.
         whole: The function that a line is a view of; else `None`.
         starts: Names of the nodes that fire once the batch has arrived.
     """
@@ -265,14 +265,8 @@ class Function(OperationWriter):
         """
         return _HOSTS if place == HOST else self.device(place)
 
-    @property
-    def _num_places(self) -> int:
-        """Number of all places, not only of those of a line."""
-        mesh = self.mesh if self.places is None else self.program.mesh
-        return mesh.num
-
     def _place(self, place: int) -> int:
-        """Returns the place, among all, of a replica of this line."""
+        """Returns the place, among all, of a place of this view."""
         if self.places is None or place == HOST:
             return place
         return self.places[place]
@@ -318,7 +312,7 @@ class Function(OperationWriter):
         names: dict[str, None] = {}
         for instruction in instructions:
             found = self._ran.get(instruction, [])
-            if len(found) == self._num_places:
+            if len(found) == self.program.mesh.num:
                 found = [found[self._place(place)]]
             names.update(dict.fromkeys(found))
         return list(names)
@@ -340,7 +334,7 @@ class Function(OperationWriter):
                 or cursor.is_same
                 and Trait.CHECKS in control.traits
             )
-            if len(done) == self._num_places and not of_all:
+            if len(done) == self.program.mesh.num and not of_all:
                 first = self._place(place)
                 names += done[first : first + cursor.span]
             else:

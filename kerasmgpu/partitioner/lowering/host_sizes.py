@@ -6,6 +6,7 @@ depends on other workers' shares, `passes/localise_sizes.py` has inserted
 instructions that gather their numbers of rows.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -51,8 +52,7 @@ class HostSizes:
         build: `OperationWriter` of the function.
 
     Attributes:
-        places: The places of a line's replicas, if places are counted along a
-            line of the mesh; see `Mesh.lines`.
+        places: The places of a view of the function; see `Function.places`.
         imports: `{request: reference}` of sizes that the enclosing function
             passes.
     """
@@ -62,6 +62,12 @@ class HostSizes:
         self._values = values
         self.places: Sequence[int] | None = None
         self.imports: dict[Request, Reference] = {}
+
+    def at(self, places: Sequence[int]) -> "HostSizes":
+        """Returns a view in which places count those of a view of the function."""
+        view = copy.copy(self)
+        view.places = places
+        return view
 
     def vector(
         self, value: SizeLike | tuple[SizeLike, ...], dtype: tf.DType = tf.int32
@@ -152,13 +158,15 @@ class HostSizes:
         """Returns the size of an axis of a tensor, local if it is sharded."""
         return self.entry(self.shape(reference), axis)
 
-    def entry(self, vector: Reference, index: int) -> Reference:
-        """Returns an entry of a vector, at a fixed index."""
-        bounds = [
-            self._build.constant([bound]) for bound in (index, index + 1, 1)
-        ]
+    def entry(self, vector: Reference, *indices: int) -> Reference:
+        """Returns an entry of a vector, or of a matrix, at fixed indices."""
+        bounds = (indices, [n + 1 for n in indices], [1] * len(indices))
+        every = (1 << len(indices)) - 1
         return self._build.strided_slice(
-            vector, bounds, HOST, shrink_axis_mask=1
+            vector,
+            list(map(self._build.constant, bounds)),
+            HOST,
+            shrink_axis_mask=every,
         )
 
     def entry_at(self, vector: Reference, index: Reference) -> Reference:
@@ -242,6 +250,14 @@ class HostSizes:
     def minus(self, one: Reference, two: Reference) -> Reference:
         """Subtracts the second scalar from the first."""
         return self.op("Sub", one, two)
+
+    def product(self, vector: Reference) -> Reference:
+        """Returns the product of a vector of sizes."""
+        return self.reduced("Prod", vector)
+
+    def reduced(self, type: str, vector: Reference) -> Reference:
+        """Reduces a vector of sizes to a scalar, by an operation such as `Sum`."""
+        return self.op(type, vector, self.scalar(0))
 
     def op(self, type: str, *inputs: Reference, **attributes: Any) -> Reference:
         """Writes an operation with one output on the host."""

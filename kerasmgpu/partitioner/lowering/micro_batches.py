@@ -1,8 +1,8 @@
 """Communication of devices that work through several micro-batches each.
 
 A micro-batch is a share of the rows like any other, but several shares have one
-device. `Build.replicas` counts shares; devices communicate through
-`Replicas.of_devices`, which has one share per device.
+device. A `Build` has a place for each share; devices communicate through its
+view `Build.of_devices`, which has one for each device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,10 @@ from kerasmgpu.partitioner.step.references import Reference
 
 
 def reduce(
-    build: Build, tensors: Sequence[Tensor], by: str
+    build: Build,
+    tensors: Sequence[Tensor],
+    parts: Sequence[Sequence[Reference]],
+    by: str,
 ) -> Sequence[References]:
     """All-reduces partial tensors over the devices; see `Replicas.reduce`.
 
@@ -30,14 +33,10 @@ def reduce(
     Returns:
         For each tensor, references by micro-batch.
     """
-    replicas = build.replicas
-    if replicas.of_devices is None:
-        return replicas.reduce(build, tensors, by)
-    devices = build.of_devices(tensors, replicas.of_devices)
-    return [
-        [references[n] for n in range(devices.mesh.num) for _ in _turns(build)]
-        for references in devices.replicas.reduce(devices, tensors, by)
-    ]
+    devices = build.of_devices()
+    first = [own[:: build.mesh.micro_batches] for own in parts]
+    totals = devices.replicas.reduce(devices, tensors, first, by)
+    return [_of_all_turns(build, one) for one in totals]
 
 
 def gather(build: Build, one: Value, parts: Sequence[Reference]) -> References:
@@ -47,18 +46,13 @@ def gather(build: Build, one: Value, parts: Sequence[Reference]) -> References:
     one part per device: that of its first micro-batch is used. See
     `Replicas.gather`.
     """
-    replicas = build.replicas
-    if replicas.of_devices is None:
-        return replicas.gather(build, one, parts)
-    if has_parts(replicas.of_devices.mesh, one):
-        devices = build.of_devices([], replicas.of_devices)
-        first = parts[:: build.mesh.micro_batches]
-        whole = devices.replicas.gather(devices, one, first)
-        return [
-            whole[n] for n in range(devices.mesh.num) for _ in _turns(build)
-        ]
-    gathered = replicas.gather(build, one, parts)
-    if isinstance(gathered, list):
+    each = build.mesh.micro_batches
+    if has_parts(build.mesh, one):
+        devices = build.of_devices()
+        whole = devices.replicas.gather(devices, one, parts[::each])
+        return _of_all_turns(build, whole)
+    gathered = build.replicas.gather(build, one, parts)
+    if each == 1 or isinstance(gathered, list):
         return gathered
     # Written when asked for: at each device's first place only.
     return [
@@ -80,13 +74,18 @@ def reduce_scatter(
     Returns:
         For each output, references by micro-batch; see `first_only`.
     """
-    replicas, outputs = build.replicas, reduction.outputs
-    if replicas.of_devices is None:
-        return replicas.reduce_scatter(build, outputs, parts)
-    devices = build.of_devices([], replicas.of_devices)
+    devices, outputs = build.of_devices(), reduction.outputs
     first = [own[:: build.mesh.micro_batches] for own in parts]
     results = devices.replicas.reduce_scatter(devices, outputs, first)
     return [first_only(build, one, own) for one, own in zip(outputs, results)]
+
+
+def _of_all_turns(build: Build, references: References) -> References:
+    """Returns, for each micro-batch, its device's reference."""
+    each = build.mesh.micro_batches
+    if each == 1:
+        return references
+    return [references[place // each] for place in range(build.mesh.num)]
 
 
 def of_first(build: Build, parts: Sequence[Reference]) -> list[Reference]:
@@ -148,17 +147,14 @@ def each_turn(build: Build) -> "Iterator[tuple[range, Build]]":
     Collectives that are written until the next turn have the turn's time; see
     `writing.Cursor`. Without micro-batches, there is one turn of all places.
     """
-    replicas = build.replicas
-    if replicas.of_devices is None:
+    each = build.mesh.micro_batches
+    if each == 1:
         yield range(build.mesh.num), build
         return
     phase, _ = build.writer.cursor.time
-    for turn in _turns(build):
+    for turn in range(each):
         build.writer.move(turn=None, time=(phase, turn))
-        yield (
-            range(turn, build.mesh.num, build.mesh.micro_batches),
-            build.of_devices([], replicas.of_devices),
-        )
+        yield range(turn, build.mesh.num, each), build.of_devices(turn)
     build.writer.move(turn=None)
 
 
@@ -166,6 +162,9 @@ def first_only(
     build: Build, one: Value, parts: Sequence[Reference]
 ) -> list[Reference]:
     """Gives each device's part to its first micro-batch, no rows to others."""
+    each = build.mesh.micro_batches
+    if each == 1:
+        return list(parts)
     made: list[Reference] = []
     shape: list[Any] = list(one.tensor.shape)
     for part in parts:
@@ -179,7 +178,7 @@ def first_only(
         axis = cast(Sharded, one.placement[0]).axis
         shape[axis] = 0
         made.append(part)
-        for _ in _turns(build)[1:]:
+        for _ in range(1, each):
             if all(isinstance(size, int) for size in shape):
                 none = build.constant(np.zeros(shape), part.dtype, len(made))
             else:
@@ -199,7 +198,3 @@ def _no_rows(build: Build, part: Reference, axis: int) -> Reference:
         begin_mask=in_front,
         end_mask=in_front,
     )
-
-
-def _turns(build: Build) -> range:
-    return range(build.mesh.micro_batches)

@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ import tensorflow as tf
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering import device_shares, entries
 from kerasmgpu.partitioner.lowering.function_writer import Function, References
+from kerasmgpu.partitioner.lowering.packing import packs_of_shape, split
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import Rows, Sharded, is_of_variable
 from kerasmgpu.partitioner.step.graph import Tensor
@@ -51,41 +52,52 @@ class Together(Protocol):
         """
 
 
+class Agreement(Protocol):
+    """Interface by which workers agree on what each of them writes.
+
+    Every method is a collective of all workers.
+    """
+
+    def shapes_of_first(
+        self, shapes: Sequence[Sequence[int | None]]
+    ) -> Sequence[Sequence[int | None]]:
+        """Returns the first worker's shapes of a batch."""
+
+    def common(self, numbers: Sequence[int]) -> set[int]:
+        """Returns the numbers that all workers pass."""
+
+    def first_difference(self, numbers: Sequence[int]) -> int | None:
+        """Returns the first index at which workers differ; `None` without one."""
+
+
 class Replicas:
     """Writes what the replicas of one process send each other.
 
     Args:
+        agreement: `Agreement` of the workers; `None` for a single one.
         together: `Together`, by which all workers run a step again; `None` if
             they never do.
-
-    Attributes:
-        of_devices: With micro-batches, the replicas with one share per device;
-            else `None`.
     """
 
-    of_devices: "Replicas | None" = None
-
-    def __init__(self, mesh: Mesh, together: Together | None = None) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        agreement: Agreement | None = None,
+        together: Together | None = None,
+    ) -> None:
         self.mesh = mesh
+        self.agreement = agreement
         self.together = together
 
     def split(self, micro_batches: int) -> "Replicas":
         """Returns replicas with several shares per device; see `Mesh.split`."""
-        if micro_batches == 1:
-            return self
-        shares = copy.copy(self)
-        shares.mesh = self.mesh.split(micro_batches)
-        shares.of_devices = self
-        return shares
+        return self.on(self.mesh.split(micro_batches))
 
-    def on_line(self, mesh: Mesh) -> "Replicas":
-        """Returns replicas of a line of this mesh; see `Mesh.line`."""
-        line = copy.copy(self)
-        line.mesh = mesh
-        line.of_devices = None
-        if self.of_devices is not None and mesh.micro_batches > 1:
-            line.of_devices = self.of_devices.on_line(mesh.of_devices)
-        return line
+    def on(self, mesh: Mesh) -> "Replicas":
+        """Returns replicas that communicate in the same way, on another mesh."""
+        other = copy.copy(self)
+        other.mesh = mesh
+        return other
 
     # Rows --------------------------------------------------------------------
 
@@ -221,18 +233,22 @@ class Replicas:
         return build.sizes.scalar(sharded.size)
 
     def reduce(
-        self, build: Function, tensors: Sequence[Tensor], by: str
+        self,
+        build: Function,
+        tensors: Sequence[Tensor],
+        parts: Sequence[Sequence[Reference]],
+        by: str,
     ) -> Sequence[References]:
         """All-reduces partial tensors.
 
         Args:
             tensors: The tensors; all are reduced in the same way.
+            parts: For each, references by replica.
             by: `"sum"`, `"max"`, `"min"`, `"all"` or `"any"`.
 
         Returns:
             For each tensor, references by replica.
         """
-        parts = [build.parts(tensor) for tensor in tensors]
         if self.mesh.num == 1:
             return parts
         if by != "sum":
@@ -250,7 +266,7 @@ class Replicas:
     ) -> list[list[Reference]]:
         """Returns for each tensor, by replica, the sum of its parts."""
         totals: dict[int, list[Reference]] = {}
-        for numbers in packs(tensors, SMALL):
+        for numbers in packs_of_shape(tensors, SMALL):
             sums = self._sum(build, [parts[n] for n in numbers])
             totals.update(zip(numbers, map(build.same, sums)))
         return [totals[number] for number in range(len(tensors))]
@@ -346,19 +362,6 @@ class Replicas:
         """Broadcasts a whole value from the first worker; see `passes.agree`."""
         return references
 
-    def of_first_worker(
-        self, shapes: Sequence[Sequence[int | None]]
-    ) -> Sequence[Sequence[int | None]]:
-        """Returns the first worker's shapes of a batch, by a collective.
-
-        Workers must make the same plans, and their batches may differ.
-        """
-        return shapes
-
-    def common(self, numbers: Sequence[int]) -> set[int]:
-        """Returns the numbers that all workers pass, by a collective."""
-        return set(numbers)
-
     def agree_to_assign(self, build: Function, computed: str) -> str:
         """Writes nodes that wait until all workers have computed a step.
 
@@ -370,16 +373,6 @@ class Replicas:
             Name of a node that fires when all workers have.
         """
         return computed
-
-    def compare(self, build: Function, name: str) -> bool:
-        """Raises `InputError` if workers write different collectives.
-
-        Such collectives would deadlock, or sum values that don't correspond.
-
-        Returns:
-            Boolean, whether workers have been compared: all of them are here.
-        """
-        return False
 
     def _sum(
         self, build: Function, parts: Sequence[Sequence[Reference]]
@@ -404,64 +397,6 @@ def _pairs(
     """Returns first rows and numbers of rows of shares of known bounds."""
     scalar = build.sizes.scalar
     return [(scalar(start), scalar(end - start)) for start, end in bounds]
-
-
-def split(
-    build: Function,
-    reference: Reference,
-    axis: int,
-    sizes: Sequence[int] | Sequence[Reference],
-    place: int | None = None,
-) -> list[Reference]:
-    """Splits a value along an axis, unless there is only one piece.
-
-    Args:
-        sizes: Sizes of the pieces: integers, or references to scalars.
-        place: Place of the operation; by default where the value is.
-    """
-    if len(sizes) == 1:
-        return [reference]
-    if isinstance(sizes[0], Reference):
-        vector = build.sizes.packed(cast(Sequence[Reference], sizes))
-    else:
-        vector = build.constant(sizes)
-    inputs = [reference, vector, build.constant(axis)]
-    return build.op("SplitV", inputs, place, num_split=len(sizes))
-
-
-def unpacked(
-    build: Function,
-    pack: Reference,
-    lengths: Sequence[int] | Sequence[Reference],
-) -> list[Reference]:
-    """Copies pieces of some lengths, `[1, length]`, out of a vector.
-
-    Pieces along the first axis would share the pack's buffer. An optimizer
-    computes a variable's new value in place of the last piece that is left, and
-    the variable would keep the whole pack alive. A single piece is the vector
-    itself.
-    """
-    if len(lengths) == 1:
-        return [pack]
-    row = build.op("ExpandDims", [pack, build.constant(0)])[0]
-    return split(build, row, 1, lengths)
-
-
-def packs(tensors: Sequence[Tensor], largest: int) -> list[list[int]]:
-    """Groups small tensors of one shape, which are summed as one.
-
-    Args:
-        largest: Bytes up to which a tensor is small.
-
-    Returns:
-        Lists of indices of tensors; a large tensor is alone in its list.
-    """
-    groups: dict[Hashable, list[int]] = {}
-    for number, tensor in enumerate(tensors):
-        is_small = tensor.num_bytes <= largest
-        key: Hashable = (tensor.dtype, tensor.shape) if is_small else number
-        groups.setdefault(key, []).append(number)
-    return list(groups.values())
 
 
 def combined(

@@ -213,8 +213,10 @@ class Partitioned:
             self.micro_batches = max(micro_batches, self.micro_batches)
             return self.program(specification, in_shares, first_batch)
 
-        if first_batch is not None:
-            first_batch = self._replicas.of_first_worker(first_batch)
+        agreement = self._replicas.agreement
+        if first_batch is not None and agreement is not None:
+            # Workers must make the same plans, and their batches may differ.
+            first_batch = agreement.shapes_of_first(first_batch)
 
         def planned(trace: Trace) -> Program:
             return Program(

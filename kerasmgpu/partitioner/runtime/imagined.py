@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
+from kerasmgpu.partitioner.lowering.communicators import Options
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     variable_of,
@@ -48,9 +49,8 @@ class ImaginedReplicas(CollectiveReplicas):
             axes=axes,
             joins_axes=joins_axes,
         )
-        super().__init__(mesh, hint)
         # The counter of real groups must stay equal on all workers.
-        self.group_numbers = itertools.count()
+        super().__init__(mesh, Options(hint, group_numbers=itertools.count()))
 
 
 class ImaginedVariable:

@@ -194,7 +194,10 @@ class OneDevice(_Extended):
         another time on each worker; reading a variable is a collective.
         """
         alive = self._by_number()
-        shared = self._container_strategy().replicas.common(list(alive))
+        agreement = self._container_strategy().replicas.agreement
+        if agreement is None:
+            return list(alive.values())
+        shared = agreement.common(list(alive))
         return [one for number, one in alive.items() if number in shared]
 
     def number_of(self, variable: Any) -> int:

@@ -29,7 +29,10 @@ from kerasmgpu.partitioner.ir.lowered import Lowered, Members
 from kerasmgpu.partitioner.ir.printing import graph_text
 from kerasmgpu.partitioner.lowering import all_passes, device_shares, entries
 from kerasmgpu.partitioner.lowering.building import Build
-from kerasmgpu.partitioner.lowering.collective_operations import new_groups
+from kerasmgpu.partitioner.lowering.communicators import (
+    new_groups,
+    require_equal,
+)
 from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.emission import emit
 from kerasmgpu.partitioner.lowering.first_run import in_turns
@@ -493,7 +496,8 @@ class Program:
     def added(self, emitted: Emitted, with_outputs: bool) -> Written:
         """Adds an emitted function to TensorFlow's library; collective."""
         build, lowered = emitted.build, emitted.build.program
-        are_together = self.replicas.compare(build, self.trace.name)
+        agreement = self.replicas.agreement
+        are_together = require_equal(build, agreement, self.trace.name)
         library = build.library
         for one in lowered.programs():
             for cluster in one.clusters:
