@@ -148,6 +148,7 @@ class Planner:
         self._of_variables: set[Tensor] = set()
         self._has_rows = bool(rows)
         self._consumers: dict[Tensor, list[Node]] = {}
+        self._primals: dict[Tensor, Tensor] = {}
 
     def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
         """Plans a function's graph.
@@ -160,6 +161,7 @@ class Planner:
             for tensor in node.inputs:
                 self._consumers.setdefault(tensor, []).append(node)
         self._scattered = scattered(graph, kinds)
+        self._primals = primals(graph, self._consumers)
         for _ in range(_MOST_PASSES):
             self._changed = False
             self._state = set()
@@ -206,7 +208,7 @@ class Planner:
             if isinstance(kind, Partial):
                 self._note_part(tensor, node, plan)
                 if tensor in self._summed or self._is_due(tensor):
-                    kind = self._reduced(tensor, kind)
+                    kind = self._reduced(tensor, kind, plans)
             if number in plan.sliced:
                 kind = self._sliced(tensor, plan.sliced[number], plans)
             else:
@@ -539,7 +541,7 @@ class Planner:
             # Later consumers get the whole, too: a product of two parts would
             # need another sum.
             plans.kinds[tensor] = self._cache.once(
-                self._reduced(tensor, cast(Partial, kind))
+                self._reduced(tensor, cast(Partial, kind), plans)
             )
 
     def _sum_once(self, tensor: Tensor, plans: Plans) -> None:
@@ -567,15 +569,28 @@ class Planner:
         if len(multiples) > 1:
             self._summed.add(source)
 
-    def _reduced(self, tensor: Tensor, kind: Partial) -> Kind:
-        """Returns the kind to reduce a partial tensor to, for all consumers."""
+    def _reduced(self, tensor: Tensor, kind: Partial, plans: Plans) -> Kind:
+        """Returns the kind to reduce a partial tensor to, for all consumers.
+
+        A gradient is divided as the value is that it is the gradient of.
+        """
         if kind != PARTIAL:
             return REPLICATED
         if tensor in self._scattered:
             return self._scattered[tensor]
-        if tensor in self._of_variables:
-            return self._rows_of(tensor) or REPLICATED
-        return REPLICATED
+        if tensor not in self._of_variables:
+            return REPLICATED
+        rows = self._rows_of(tensor)
+        if rows is not None:
+            return rows
+        primal = plans.kinds.get(self._primals.get(tensor, tensor))
+        if (
+            type(primal) is not Sharded
+            or primal.outer != 1
+            or self.is_taken(tensor.node, tensor.index, primal)
+        ):
+            return REPLICATED
+        return primal
 
     def _note_part(self, tensor: Tensor, node: Node, plan: Plan) -> None:
         """Records a partial output summed over an axis of a sharded variable.
@@ -605,10 +620,14 @@ class Planner:
         )
 
     def _is_added(self, tensor: Tensor) -> bool:
-        """Whether a tensor is only a term of sums, moved before perhaps."""
+        """Whether a tensor is only a term of sums, moved before perhaps.
+
+        Of a sum over some of its axes less is sent than of the tensor.
+        """
         consumers = self._consumers.get(tensor, [])
         return bool(consumers) and all(
             Trait.ADDITIVE in node.traits
+            or reductions.is_sum(node)
             or _moves(node)
             and all(map(self._is_added, node.outputs))
             for node in consumers
@@ -715,6 +734,38 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
                 for tensor in node.inputs:
                     if tensor.shape == made.shape:
                         found.setdefault(tensor, found[made])
+    return found
+
+
+def primals(
+    graph: Graph, consumers: Mapping[Tensor, Sequence[Node]]
+) -> dict[Tensor, Tensor]:
+    """Finds the values that products compute gradients of.
+
+    The gradient of `product(a, b)` by `a` is a product of its own gradient, of
+    the same shape, and `b`.
+
+    Returns:
+        Maps each such gradient to the value, `a`.
+    """
+    found: dict[Tensor, Tensor] = {}
+    number = {node: n for n, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if Trait.PRODUCT not in node.traits:
+            continue
+        (made, *_), tensors = node.outputs, node.inputs
+        for factor in tensors:
+            shapes = [one.shape for one in tensors if one is not factor]
+            for other in consumers[factor]:
+                if (
+                    Trait.PRODUCT not in other.traits
+                    or number[other] >= number[node]
+                    or other.outputs[0].shape not in shapes
+                ):
+                    continue
+                for one in other.inputs:
+                    if one is not factor and one.shape == made.shape:
+                        found.setdefault(made, one)
     return found
 
 

@@ -71,9 +71,14 @@ operation(
 )
 
 
+def is_sum(node: Node) -> bool:
+    """Whether it is a sum over some axes."""
+    return node.type == "Sum"
+
+
 def sums_nothing(node: Node) -> bool:
     """Whether it is a sum over no axes, as the gradient of a broadcast can be."""
-    return node.type == "Sum" and reduced_axes(node) == set()
+    return is_sum(node) and reduced_axes(node) == set()
 
 
 def reduced_axes(node: Node) -> set[int] | None:
