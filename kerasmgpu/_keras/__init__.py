@@ -14,6 +14,7 @@ import kerasmgpu._keras.versions  # noqa: F401  Before any private name.
 from kerasmgpu import _import_on_use
 from kerasmgpu._keras import (  # noqa: F401
     build,
+    divided_inputs,
     grain_states,
     initializers,
     iterators,

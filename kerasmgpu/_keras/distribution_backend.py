@@ -21,6 +21,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from keras.src.backend.common import global_state
 from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 from keras.src.backend.common.name_scope import current_path
@@ -277,6 +278,16 @@ def _of_rank(tensor: Any, axes: Axes) -> Any:
         tensor = tf.convert_to_tensor(tensor)
     path = current_path()
     what = f"the output of {path!r}" if path else "the tensor"
+    return placed(tensor, axes, what)
+
+
+def placed(tensor: Any, axes: Axes, what: str) -> Any:
+    """Lays out one tensor; see `distribute_tensor`.
+
+    Args:
+        axes: Mesh axis of each dimension, or `None`.
+        what: What it is, for messages.
+    """
     check_rank(axes, getattr(tensor, "shape", None), what)
     strategy = tf.distribute.get_strategy()
     layouts = getattr(strategy, "layouts", None)
@@ -285,10 +296,24 @@ def _of_rank(tensor: Any, axes: Axes) -> Any:
     if layouts is None or not is_traced or tf.executing_eagerly():
         return tensor
     divided = layouts.axes_of(axes) or (None,) * len(layouts.axes)
+    for axis in divided:
+        if axis and tensor.shape.rank and tensor.shape[axis] is None:
+            _say_that_it_stays_whole(what, axis)
     made, mask = laid_out(tensor, divided), get_keras_mask(tensor)
     if mask is not None:  # A model's outputs have theirs.
         set_keras_mask(made, mask)
     return made
+
+
+@functools.cache
+def _say_that_it_stays_whole(what: str, axis: int) -> None:
+    """Logs once that an axis that a layout names isn't divided."""
+    logging.warning(
+        "kerasmgpu: %s stays whole along axis %d: a layout divides axes of fixed "
+        "length, and of this one each batch decides.",
+        what,
+        axis,
+    )
 
 
 def check_rank(axes: Axes, shape: Any, what: str) -> None:

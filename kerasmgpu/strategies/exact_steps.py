@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu import _keras
+from kerasmgpu._keras.divided_inputs import of_batches
 from kerasmgpu.engine import context, entered, feeds, xla_cache
 from kerasmgpu.engine.devices import runs_as_gpus, smallest_memory
 from kerasmgpu.engine.exact_strategy import ExactStrategy
@@ -343,6 +344,9 @@ class ExactSteps(_Strategy):
             name: String, for messages. Default: the function's name.
         """
         parts, is_training = self.settings.micro_batches, _trains(function)
+        layouts = self.layouts or self.noted_layouts
+        if layouts is not None and layouts.divides_batches:
+            function = of_batches(layouts.distribution, function)
         recompute = recomputation_of(
             self.settings.recompute if is_training else None,
             self._bytes_of_a_replica,

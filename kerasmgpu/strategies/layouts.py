@@ -13,6 +13,7 @@ from kerasmgpu._keras.distribution_backend import (
     output_path,
     sharding_of,
 )
+from kerasmgpu._keras.divided_inputs import lays_out_batches
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.errors import InputError
 from kerasmgpu.strategies.sharding import NewVariable, Sharding
@@ -46,6 +47,7 @@ class Layouts(Sharding):
         axes: Tuple of sizes of the mesh axes, that of the rows first. One if
             only one has several devices, or if no variable is divided.
         divides_variables: Whether its layouts may divide variables.
+        divides_batches: Whether it may lay out more of a batch than its rows.
 
     Raises:
         InputError: If it is no distribution, names a device twice, or has no
@@ -81,7 +83,10 @@ class Layouts(Sharding):
         self._strict = strict
         self._checked = False
         self._names = [name for name, size in self._sizes.items() if size > 1]
-        if len(self._names) > 1 and self.divides_variables:
+        self.divides_batches = lays_out_batches(distribution)
+        if len(self._names) > 1 and (
+            self.divides_variables or self.divides_batches
+        ):
             self._keep_axes(rows)
 
     @property

@@ -366,17 +366,18 @@ def _known_sizes(build: Build, known: ir.KnownSizes) -> None:
 def _local_shape(build: Build, shape: ir.LocalShape) -> None:
     (made,) = shape.outputs
     dtype, known = made.tensor.dtype, shape.sizes
-    divided = [
-        kind.sharded for kind in made.placement if isinstance(kind, LocalSizes)
-    ]
-    if known is not None and known[divided[0].axis] == -1:
+    divided: dict[int, list[Sharded]] = {}
+    for kind in made.placement:
+        if isinstance(kind, LocalSizes):
+            divided.setdefault(kind.sharded.axis, []).append(kind.sharded)
+    if known is not None and -1 in map(known.__getitem__, divided):
         build.hold(made, build.same(build.constant(known, dtype)))
         return
     result = []
     for place in range(build.mesh.num):
         own = {
-            sharded.axis: build.cast(build.sizes.local(sharded, place), dtype)
-            for sharded in divided
+            axis: build.cast(build.sizes.of_axis(kinds, place), dtype)
+            for axis, kinds in divided.items()
         }
         if known is None:
             vector = build.references(shape.inputs[0])[0]

@@ -7,6 +7,7 @@ instructions that gather their numbers of rows.
 """
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.lowering.operation_writer import OperationWriter
+from kerasmgpu.partitioner.rules.compatible import undivided
 from kerasmgpu.partitioner.rules.kinds import Rows, Shape, Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
@@ -206,6 +208,15 @@ class HostSizes:
             if factor != 1:
                 size = self.times(size, self.scalar(factor))
         return size
+
+    def of_axis(self, kinds: Sequence[Sharded], place: int) -> Reference:
+        """Returns the local size of an axis, divided by each of some kinds."""
+        if len(kinds) == 1:
+            return self.local(kinds[0], place)
+        counts = [self.count(kind.rows, place) for kind in kinds]
+        return functools.reduce(
+            self.times, counts, self.scalar(undivided(kinds))
+        )
 
     def bounds(
         self, sharded: Sharded, place: int

@@ -6,7 +6,7 @@ communicate as a mesh of one axis does, and each line does so by itself.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from kerasmgpu.partitioner.ir.exchanges import LookUp
 from kerasmgpu.partitioner.ir.instructions import (
@@ -18,6 +18,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Value,
 )
 from kerasmgpu.partitioner.lowering.building import Build
+from kerasmgpu.partitioner.rules.compatible import is_outside, undivided
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
@@ -195,9 +196,16 @@ def _on_line(
         if isinstance(own, Sharded) and own.rows.over != along:
             others.append(own)
             own = PARTIAL if isinstance(own, PartlySummed) else REPLICATED
+        divided: dict[int, list[Sharded]] = {}
         for kind in others:
             if isinstance(kind, Sharded):
-                shape[kind.axis] = _local_size(build, kind, places[0])
+                divided.setdefault(kind.axis, []).append(kind)
+        for number, kinds in divided.items():
+            shape[number] = _local_size(build, kinds, places[0])
+        if isinstance(own, Sharded) and own.axis in divided:
+            for kind in divided[own.axis]:
+                own = _within(build, own, kind, places[0])
+            shape[own.axis] = own.size
         source = one.tensor
         tensor = Tensor(source.node, source.index, source.dtype, source.static)
         tensor.shape = source.shape and tuple(shape)
@@ -207,8 +215,30 @@ def _on_line(
     return build.on_line(along, places).keep(("value", one), local)
 
 
-def _local_size(build: Build, kind: Sharded, place: int) -> sizes.SizeLike:
-    """Returns the size of a replica's part of a divided axis of a tensor."""
+def _within(build: Build, own: Sharded, other: Sharded, place: int) -> Sharded:
+    """Returns a kind where another mesh axis divides its blocks, or its rows."""
+    part = _local_size(build, [Sharded(other.axis, other.rows)], place)
+
+    def local(size: sizes.SizeLike) -> sizes.SizeLike:
+        blocks = cast(sizes.SizeLike, sizes.divide(size, other.rows.size))
+        return sizes.product([blocks, part])
+
+    if is_outside(other, own):
+        return dataclasses.replace(own, outer=local(own.outer))
+    return dataclasses.replace(own, inner=local(own.inner))
+
+
+def _local_size(
+    build: Build, kinds: Sequence[Sharded], place: int
+) -> sizes.SizeLike:
+    """Returns the size of a replica's part of an axis that kinds divide."""
+    if len(kinds) > 1:
+        parts = [
+            _local_size(build, [Sharded(kind.axis, kind.rows)], place)
+            for kind in kinds
+        ]
+        return sizes.product([undivided(kinds), *parts])
+    (kind,) = kinds
     size, over = kind.rows.size, kind.rows.over
     position = build.mesh.index(place, over)
     if isinstance(size, int) and kind.rows.of is None:

@@ -1,5 +1,6 @@
 """Replaces each `Reshard` by communication, slices or recomputation."""
 
+import itertools
 from collections.abc import Sequence
 from typing import cast
 
@@ -23,7 +24,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
 from kerasmgpu.partitioner.rules import table
-from kerasmgpu.partitioner.rules.compatible import fits
+from kerasmgpu.partitioner.rules.compatible import are_nested, fits
 from kerasmgpu.partitioner.rules.kinds import (
     KNOWN,
     PARTIAL,
@@ -464,7 +465,9 @@ def _last_to_change(source: Value, wanted: Value) -> int:
         if not isinstance(after, Sharded):
             return (2 if isinstance(before, Sharded) else 1), axis
         is_taken = any(
-            isinstance(other, Sharded) and other.axis == after.axis
+            isinstance(other, Sharded)
+            and other.axis == after.axis
+            and not are_nested(other, after)
             for number, (other, _) in enumerate(pairs)
             if number != axis
         )
@@ -476,9 +479,12 @@ def _last_to_change(source: Value, wanted: Value) -> int:
 
 
 def _divides_twice(one: Value) -> bool:
-    """Whether an axis of a tensor would be divided along two planning axes."""
-    axes = [kind.axis for kind in one.placement if isinstance(kind, Sharded)]
-    return len(set(axes)) < len(axes)
+    """Whether planning axes would divide an axis of a tensor, and aren't nested."""
+    kinds = [kind for kind in one.placement if isinstance(kind, Sharded)]
+    return any(
+        kind.axis == other.axis and not are_nested(kind, other)
+        for kind, other in itertools.combinations(kinds, 2)
+    )
 
 
 def _local_sizes(kinds: Sequence[LocalSizes], shape: object) -> tuple | None:
@@ -488,8 +494,8 @@ def _local_sizes(kinds: Sequence[LocalSizes], shape: object) -> tuple | None:
     axes = [kind.sharded.axis for kind in kinds]
     others = [size for axis, size in enumerate(shape) if axis not in axes]
     if (
-        len(kinds) == 1
-        and kinds[0].may_infer
+        len(set(axes)) == 1
+        and all(kind.may_infer for kind in kinds)
         and sizes.are_integers(tuple(others))
         and all(size > 0 for size in others)
     ):

@@ -2,11 +2,13 @@
 
 Each axis is planned by itself. An operation that is written as it is runs on
 values that are divided along any number of axes: what it computes from its part
-along one doesn't depend on the others. Exceptions are a tensor's axis, which is
-divided along one mesh axis at most, and operations that are not just copied.
+along one doesn't depend on the others. Exceptions are operations that are not just
+copied, and a tensor's axis: it is divided along one mesh axis, or, where the parts
+along one are in the blocks of the other, along several.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from kerasmgpu.partitioner.rules.kinds import (
     Kept,
@@ -17,6 +19,8 @@ from kerasmgpu.partitioner.rules.kinds import (
     is_local,
 )
 from kerasmgpu.partitioner.rules.table import Emit, Plan
+from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.sizes import SizeLike
 
 _MEANS = (Emit.LOCAL_MEAN,)
 """Written for one axis after the other."""
@@ -44,12 +48,42 @@ def _go_together(one: Plan, other: Plan) -> bool:
             return False
         if isinstance(its, Kept) and is_local(own):
             return False
-        if _axis(own) is not None and _axis(own) == _axis(its):
+        is_one_axis = _axis(own) is not None and _axis(own) == _axis(its)
+        if is_one_axis and not are_nested(own, its):
             return False
     emits = {one.emit, other.emit}
     if emits <= {None, Emit.IDENTITY, Emit.WHOLE_SHAPE, *_MEANS}:
         return True
     return None in emits and emits <= {None, *_OF_ROWS}
+
+
+def are_nested(one: Kind, other: Kind) -> bool:
+    """Whether two kinds divide one axis, one of them the other's blocks.
+
+    After a reshape from `[rows, tokens, units]` to `[rows * tokens, units]`, a
+    mesh axis that divides rows and one that divides tokens do.
+    """
+    if isinstance(one, LocalSizes) and isinstance(other, LocalSizes):
+        one, other = one.sharded, other.sharded
+    return (
+        type(one) is type(other) is Sharded
+        and one.rows.over != other.rows.over
+        and (is_outside(one, other) or is_outside(other, one))
+    )
+
+
+def is_outside(one: Sharded, other: Sharded) -> bool:
+    """Whether the blocks of `other` are inside the rows of `one`."""
+    outer = sizes.product([one.outer, one.rows.size])
+    return sizes.divide(other.outer, outer) not in (None, 0)
+
+
+def undivided(kinds: Sequence[Sharded]) -> SizeLike:
+    """Returns the elements of an axis per row of each of the kinds that divide it."""
+    size: SizeLike | None = kinds[0].size
+    for kind in kinds:
+        size = sizes.divide(size, kind.rows.size)
+    return cast(SizeLike, size)
 
 
 def _kinds(plan: Plan) -> Iterator[Kind]:
