@@ -47,6 +47,9 @@ from kerasmgpu.partitioner.step.records import Trait, record
 
 _MOST_PASSES = 50
 
+_MOST_FOLLOWED = 8
+"""Operations between a product and one that takes an axis of it whole."""
+
 AnyKind = TypeVar("AnyKind", bound=Kind)
 
 
@@ -378,7 +381,14 @@ class Planner:
             if self._gathers and _has_rows(kinds):
                 target = None
             plan = table.by_axes(
-                node, axes, kinds, plans.free, self._cost, target, plans.stored
+                node,
+                axes,
+                kinds,
+                plans.free,
+                self._cost,
+                target,
+                plans.stored,
+                self._is_gathered_later,
             )
             if plan is not None and not self._updates(node, plan, kinds):
                 return plan
@@ -386,6 +396,28 @@ class Planner:
         if any(isinstance(kind, Sharded) for kind in kinds):
             return table.whole(node)
         return table.replicated(node)
+
+    def _is_gathered_later(self, tensor: Tensor, axis: int) -> bool:
+        """Whether an operation takes an axis of a tensor, or of a copy, whole.
+
+        It follows the first consumers, through those that work on each element,
+        as from the scores of an attention to their softmax.
+        """
+        for _ in range(_MOST_FOLLOWED):
+            node = next(iter(self._consumers.get(tensor, ())), None)
+            axes = None if node is None else table.axes_of(node)
+            if node is None or axes is None or Trait.PRODUCT in node.traits:
+                return False
+            labels = axes.inputs[node.inputs.index(tensor)]
+            if labels is None:
+                return False
+            if labels[axis] is None:
+                return True
+            if labels[axis] not in (axes.outputs[0] or ()):
+                return False
+            axis = axes.outputs[0].index(labels[axis])
+            tensor = node.outputs[0]
+        return False
 
     def _updates(self, node: Node, plan: Plan, kinds: Sequence[Kind]) -> bool:
         """Whether a plan adds a partial sum to values computed from variables.

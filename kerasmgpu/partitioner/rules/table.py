@@ -34,7 +34,7 @@ from kerasmgpu.partitioner.rules.kinds import (
 )
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-from kerasmgpu.partitioner.step.records import record
+from kerasmgpu.partitioner.step.records import Trait, record
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 T = TypeVar("T")
@@ -234,6 +234,7 @@ def by_axes(
     cost: CostModel = DEFAULT_COST,
     target: Sharded | None = None,
     stored: Mapping[Tensor, Collection[Tensor]] = MappingProxyType({}),
+    gathered_later: Callable[[Tensor, int], bool] = lambda *_: False,
 ) -> Plan | None:
     """Plans an operation that is described by its axes.
 
@@ -245,6 +246,8 @@ def by_axes(
         target: The kind that the first output is needed in, if it goes into a
             sharded variable; otherwise `None`.
         stored: See `Plans`.
+        gathered_later: Function that tells whether an operation that follows
+            takes an axis of an output whole.
 
     Returns:
         A `Plan`, or `None` where the rule doesn't apply.
@@ -269,7 +272,13 @@ def by_axes(
                 kind.at(labels.index(label)) for labels in axes.outputs
             )
         sent = cost.sent(node, kinds, wants, gives, free, target, stored)
-        rank = (sent, is_sum, number)
+        # Of products that send equally much, as of queries and keys.
+        is_gathered = (
+            Trait.PRODUCT in node.traits
+            and not is_sum
+            and gathered_later(node.outputs[0], axes.outputs[0].index(label))
+        )
+        rank = (sent, is_sum, is_gathered, number)
         if least is None or rank < least:
             best, least = (label, kind, wants), rank
     if best is None:
