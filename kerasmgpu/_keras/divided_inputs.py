@@ -40,7 +40,7 @@ def _of_input(distribution: Any, layer: keras.Layer, tensor: Any) -> Any:
     path = output_path(layer)
     layout = distribution.get_tensor_layout(path)
     # A pattern for outputs of other ranks can match an input, too.
-    is_meant = path in getattr(distribution, "_layout_map", ())
+    is_meant = path in list(getattr(distribution, "_layout_map", ()))
     rank = len(getattr(tensor, "shape", ()))
     if not layout or not (is_meant or len(layout.axes) <= rank):
         return tensor

@@ -1,0 +1,245 @@
+"""Tokens of a batch, and other axes than rows, are divided over a mesh, exactly."""
+
+import contextlib
+import logging
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kerasmgpu
+from kerasmgpu.errors import InputError
+from kerasmgpu.flops.operations import flops_of, has_rule
+from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.strategies.layout_report import prepared_step
+from tests.devices import device_names
+
+distribution = keras.distribution
+ROWS, TOKENS, UNITS, HEADS, WORDS = 5, 7, 12, 3, 13
+
+
+def mesh_of(shape):
+    devices = [name.lower() for name in device_names(math.prod(shape))]
+    return distribution.DeviceMesh(shape, ("batch", "tokens"), devices)
+
+
+@contextlib.contextmanager
+def on_mesh(shape, kind=distribution.ModelParallel, **keys):
+    """In this context, the layout map has some keys; slashes are `__`."""
+    layouts = distribution.LayoutMap(mesh_of(shape))
+    for key, axes in keys.items():
+        layouts[key.replace("__", "/")] = axes
+    with kind(layout_map=layouts, batch_dim_name="batch").scope():
+        yield
+
+
+def attended(x, units=UNITS, **kwargs):
+    normal = keras.layers.LayerNormalization()(x)
+    attend = keras.layers.MultiHeadAttention(HEADS, units // HEADS, **kwargs)
+    x = x + attend(normal, normal, use_causal_mask=True)
+    wide = keras.layers.Dense(4 * units, "gelu")(x)
+    return x + keras.layers.Dense(units)(wide)
+
+
+def compiled(inputs, outputs, loss="mse"):
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    return model
+
+
+def gpt():
+    """Embeds words, and attends to those before; a loss for each token."""
+    keras.utils.set_random_seed(1)
+    tokens = keras.Input((TOKENS,), dtype="int32", name="tokens")
+    x = keras.layers.Embedding(WORDS, UNITS, mask_zero=True)(tokens)
+    x = keras.layers.Dense(WORDS)(attended(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return compiled(tokens, x, loss)
+
+
+def words():
+    x = np.random.default_rng(0).integers(0, WORDS, (2 * ROWS - 2, TOKENS))
+    return x, np.roll(x, -1, 1)
+
+
+def block(tokens=64, units=24, **kwargs):
+    keras.utils.set_random_seed(1)
+    x = keras.Input((tokens, units), name="tokens")
+    return compiled(x, attended(x, units, **kwargs))
+
+
+def trained(model, data):
+    """Losses, predictions and weights; the last batch has fewer rows."""
+    losses = model.fit(*data, ROWS, shuffle=False, verbose=0).history["loss"]
+    return [losses, model.predict(data[0], verbose=0), *model.get_weights()]
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+_known = []
+
+
+@pytest.fixture
+def of_one_device(float64):
+    """What one device ends with in float64, trained once."""
+    if not _known:
+        _known.append(trained(gpt(), words()))
+    return _known[0]
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 2)])
+def test_tokens_are_divided_by_a_key_of_their_input(shape, of_one_device):
+    """7 tokens over 3 and 2 devices."""
+    with on_mesh(shape, tokens__output=("batch", "tokens")):
+        found = trained(gpt(), words())
+    assert_same(found, of_one_device)
+
+
+class EveryTensor(distribution.ModelParallel):
+    """Lays out the second axis of each tensor of a batch."""
+
+    def get_data_layout(self, data_shape):
+        axes = ["batch", "tokens", None][: len(data_shape)]
+        return distribution.TensorLayout(axes, self.device_mesh)
+
+
+def test_a_distribution_lays_out_whole_batches(of_one_device):
+    with on_mesh((2, 2), EveryTensor):
+        model = gpt()
+        found = trained(model, words())
+        share = flops(model, words())
+    assert_same(found, of_one_device)
+    assert share == pytest.approx(1 / 4, abs=0.01)
+
+
+def flops(model, data):
+    """The part of a step's FLOPs that a device computes."""
+    program, _ = prepared_step(model, data)
+    axes = [n for n in model.distribute_strategy.replicas.mesh.axes if n > 1]
+    own = total = 0.0
+    for node, plans in report.planned(program.trace.graph, program.plans):
+        number = flops_of(node) if has_rule(node) else None
+        if number is not None:
+            number = program.cost.value_of(number)
+            parts = [n for plan, n in zip(plans, axes) if plan.is_local]
+            total += number
+            own += number / math.prod(parts)
+    return own / total
+
+
+def dense():
+    """Random rows of tokens as the block takes them."""
+    x = np.random.default_rng(0).normal(size=(4, 64, 24)).astype("float32")
+    return x, x
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1], ids=["fused", "dropout"])
+def test_each_device_computes_its_tokens_and_sends_keys_and_values(dropout):
+    """Keys, values: gathered, their gradients scattered; weights' are summed."""
+    n, num_bytes = 4, 4
+    with on_mesh((1, n), tokens__output=(None, "tokens", None)):
+        model = block(dropout=dropout)
+        table = kerasmgpu.layout_report(model, dense())
+        share = flops(model, dense())
+    assert share == pytest.approx(1 / n, abs=0.01)
+    weights = sum(map(np.size, model.get_weights()))
+    keys_and_values = 4 * (n - 1) / n * 4 * 64 * 24 * num_bytes
+    expected = keys_and_values + 2 * (n - 1) / n * weights * num_bytes
+    sent = sum(sum(layer.sent.values()) for layer in table.layers)
+    # The rest are the loss and its rows.
+    assert sent == pytest.approx(expected, rel=0.01)
+
+
+def test_rows_and_tokens_divide_one_axis_of_a_dense_layer():
+    """`[rows * tokens, units]`: nothing but gradients of weights is sent."""
+    keras.utils.set_random_seed(0)
+    with on_mesh((2, 2), tokens__output=("batch", "tokens", None)):
+        x = keras.Input((64, 24), name="tokens")
+        model = compiled(x, keras.layers.Dense(24)(x))
+        table = kerasmgpu.layout_report(model, dense())
+    (layer,) = [one for one in table.layers if one.name.startswith("dense")]
+    num_bytes = 4 * sum(map(np.size, model.get_weights()))
+    assert layer.sent == {"all_reduce": 2 * num_bytes}  # Along each axis.
+
+
+def test_what_has_no_fixed_length_stays_whole_and_says_so(caplog):
+    def model():
+        keras.utils.set_random_seed(1)
+        x = keras.Input((None, UNITS), name="pieces")
+        return compiled(x, keras.layers.Dense(3)(x))
+
+    def after(model, data):
+        model.fit(data, verbose=0)
+        return model.get_weights()
+
+    batches = [np.ones((4, length, UNITS), "float32") for length in (6, 3)]
+    data = tf.data.Dataset.from_generator(
+        lambda: ((one, one[..., :3]) for one in batches),
+        output_signature=(
+            tf.TensorSpec((None, None, UNITS)),
+            tf.TensorSpec((None, None, 3)),
+        ),
+    )
+    expected = after(model(), data)
+    with (
+        on_mesh((1, 2), pieces__output=(None, "tokens", None)),
+        caplog.at_level(logging.WARNING, "absl"),
+    ):
+        found = after(model(), data)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    lines = [line for line in caplog.messages if "stays whole" in line]
+    assert len(lines) == 1 and "the input 'pieces'" in lines[0]
+
+
+def test_a_layout_of_too_many_axes_is_an_error_and_a_pattern_is_not_meant():
+    with on_mesh((1, 2), tokens__output=(None, "tokens", None)):
+        model = gpt()
+        with pytest.raises(InputError, match="'tokens' has 3 axes for 2"):
+            model.fit(*words(), verbose=0)
+    with on_mesh((1, 2), **{".*tokens.*__output": (None, "tokens", None)}):
+        gpt().train_on_batch(*words())
+
+
+def test_a_key_that_matches_no_input_is_named(caplog):
+    with (
+        on_mesh((1, 2), token__output=(None, "tokens")),
+        caplog.at_level(logging.WARNING, "absl"),
+    ):
+        gpt().fit(*words(), verbose=0)
+    assert "'token/output' of the layout map matches no" in caplog.text
+    assert "'tokens/output'" in caplog.text
+
+
+def on_rows():
+    """A block with one row, on a mesh that divides rows; for `memory`."""
+    return on_tokens((4, 1))
+
+
+def on_tokens(shape=(1, 4)):
+    """The same on one that divides tokens."""
+    layouts = distribution.LayoutMap(
+        distribution.DeviceMesh(shape, ("batch", "tokens"))
+    )
+    layouts["tokens/output"] = ("batch", "tokens", None)
+    distribution.set_distribution(
+        distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+    )
+    x = np.zeros((1, 256, 24), "float32")
+    return block(tokens=256), (x, x)
+
+
+@pytest.mark.nightly
+def test_each_device_holds_its_part_of_the_activations():
+    held = []
+    for name in ("on_rows", "on_tokens"):
+        (row,) = kerasmgpu.memory.memory(
+            f"{__name__}:{name}", replicas=4, show=False, global_batch_size=1
+        )["rows"]
+        held.append(row["total"] - row["weights"] - row["slots"])
+    assert held[1] < 0.3 * held[0]
