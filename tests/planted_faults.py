@@ -183,6 +183,20 @@ FAULTS = {
         "return build.concat(parts[::-1], axis, place)",
         "tests/partitioner/rules tests/partitioner/test_sums.py",
     ),
+    "whole_gradients": Fault(
+        "gradients of keys and values are all-reduced where tokens are divided",
+        "partitioner/planning/planner.py",
+        "        return primal\n",
+        "        return REPLICATED\n",
+        "tests/strategies/test_divided_inputs.py",
+    ),
+    "whole_blocks": Fault(
+        "a line counts all rows of a dense layer that another axis divides",
+        "partitioner/lowering/lines.py",
+        "return dataclasses.replace(own, outer=local(own.outer))",
+        "return own",
+        "tests/strategies/test_divided_inputs.py",
+    ),
     "owners_off_by_one": Fault(
         "the last row of a part is sent to the next replica",
         "partitioner/lowering/exchanges.py",
@@ -256,7 +270,7 @@ FAULTS = {
     "divided_twice": Fault(
         "an axis of a tensor is divided along two axes of a mesh",
         "partitioner/rules/compatible.py",
-        "if _axis(own) is not None and _axis(own) == _axis(its):",
+        "if is_one_axis and not are_nested(own, its):",
         "if False:",
         "tests/partitioner/rules/test_compatible.py",
     ),

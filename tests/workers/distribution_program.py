@@ -32,6 +32,11 @@ def run(strategy, name, _):
         return with_found_layout(kerasmgpu.strategy(mesh=(1, 2), layout="auto"))
     if name == THREE_BY_TWO:
         return on_three_by_two(kerasmgpu.strategy(mesh=(3, 2), layout=LAYOUT))
+    if name == TOKENS:
+        return [
+            on_tokens(kerasmgpu.strategy(mesh=shape, layout=layout))
+            for shape, layout in DIVIDES_TOKENS.items()
+        ]
     distribution = DISTRIBUTIONS[name](keras.distribution.list_devices())
     costs = layer_costs(distribution)
     if name == "data":
@@ -82,6 +87,31 @@ def on_three_by_two(strategy):
         if hasattr(weight.value, "parts")
     }
     return model.get_weights(), parts
+
+
+TOKENS = "tokens"
+
+DIVIDES_TOKENS = {
+    (1, 4): {"tokens/output": (None, "model")},
+    (2, 2): {"tokens/output": ("batch", "model")},
+}
+"""Layouts of meshes."""
+
+
+def on_tokens(strategy):
+    """Weights of a model that attends to 6 tokens of each row."""
+    keras.utils.set_random_seed(2)
+    with strategy.scope():
+        tokens = keras.Input((6,), dtype="int32", name="tokens")
+        x = keras.layers.Embedding(9, 8)(tokens)
+        attend = keras.layers.MultiHeadAttention(2, 4, dropout=0.1, seed=3)
+        x = keras.layers.Dense(9)(x + attend(x, x, use_causal_mask=True))
+        model = keras.Model(tokens, x)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss)
+    x = np.random.default_rng(1).integers(0, 9, (7, 6))
+    model.fit(x, x, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return model.get_weights()
 
 
 def with_found_layout(strategy):

@@ -14,6 +14,7 @@ from tests.workers.distribution_program import (
     KINDS,
     SHARDED,
     THREE_BY_TWO,
+    TOKENS,
 )
 
 
@@ -84,3 +85,14 @@ def test_workers_that_are_no_rows_of_the_mesh_follow_the_layout(job):
             np.testing.assert_allclose(own, expected, atol=1e-5)
         assert parts["hidden/kernel"] == 3 * [(5, columns)]
         assert parts["end/kernel"] == [(columns, 1), (columns, 0), (columns, 0)]
+
+
+@pytest.mark.slow
+@pytest.mark.job_case(2, 2, f"distribution {TOKENS}")
+def test_workers_divide_tokens(job):
+    """Over both workers, and inside of each, where rows are between them."""
+    weights = distribution_program.on_tokens(kerasmgpu.strategy(num_replicas=1))
+    for of_meshes in job.workers:
+        for found in of_meshes:
+            for own, expected in zip(found, weights, strict=True):
+                np.testing.assert_allclose(own, expected, atol=1e-5)
