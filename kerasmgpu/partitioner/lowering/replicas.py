@@ -91,6 +91,8 @@ class Replicas:
 
     def split(self, micro_batches: int) -> "Replicas":
         """Returns replicas with several shares per device; see `Mesh.split`."""
+        if micro_batches == 1:
+            return self
         return self.on(self.mesh.split(micro_batches))
 
     def on(self, mesh: Mesh) -> "Replicas":
