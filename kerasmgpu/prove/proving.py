@@ -5,10 +5,12 @@ It is a child process, so that no parent imports TensorFlow.
 
 import collections
 import functools
+import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
 from kerasmgpu.commands import child_processes, tracing_process, user_errors
+from kerasmgpu.errors import InputError
 from kerasmgpu.replica_arithmetic import require_rows
 
 
@@ -36,7 +38,15 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     model, step = trace_job(job)
     step = with_variables(model, step)
-    setting = counting.setting_of(step, job, job["shard"], job["replicas"])
+    replicas = job["replicas"]
+    mesh = None if step.distribution is None else mesh_of(step.distribution)
+    if mesh is not None and math.prod(mesh.values()) != replicas:
+        raise InputError(
+            "prove takes as many replicas as the program's mesh has devices. "
+            f"Received: replicas={replicas}, and a mesh {mesh}; give "
+            f"replicas={math.prod(mesh.values())}"
+        )
+    setting = counting.setting_of(step, job, job["shard"], replicas)
     parts = int(setting.micro_batches)
     layouts: Any = setting.layouts
     if layouts is not None:
@@ -55,9 +65,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "parameters": num_parameters(model),
         "global_batch_size": setting.rows,
         "workers": setting.num_workers,
-        "mesh": None
-        if step.distribution is None
-        else mesh_of(step.distribution),
+        "mesh": mesh,
         "layouts": step.layouts,
         "kernels": None,
     }

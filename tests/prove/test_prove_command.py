@@ -91,6 +91,36 @@ def test_a_mesh_that_is_none(arguments, told):
         prove("of_mine:build", show=False, **arguments)
 
 
+ON_A_MESH = (
+    MODULE
+    + """
+
+of_all = build
+
+def build():
+    devices = keras.distribution.list_devices()[:4]
+    mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"), devices)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts["sequential/dense/kernel"] = (None, "model")
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(layout_map=layouts)
+    )
+    return of_all()
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_programs_mesh_has_other_devices(folder):
+    (folder / "of_a_mesh.py").write_text(ON_A_MESH)
+    done = console.run("prove", "of_a_mesh:build", folder=folder)
+    assert done.returncode == 1
+    assert "Received: replicas=8, and a mesh {'batch': 2, 'model': 2}" in (
+        done.stderr
+    )
+    assert "give replicas=4" in done.stderr
+
+
 FAULTY = (
     MODULE
     + """
