@@ -544,9 +544,9 @@ FAULTS = {
         "tests/partitioner/test_compilation.py",
     ),
     "draws_of_xla": Fault(
-        "a form that is compiled beside another draws XLA's random numbers",
-        "partitioner/lowering/cluster_for_xla.py",
-        "if build.program.is_beside and _draws(build, node):",
+        "the form that replaces one without XLA draws XLA's random numbers",
+        "partitioner/lowering/xla_clusters.py",
+        "if build.program.form.is_xla_form and _draws(build, node):",
         "if False:",
         "tests/callbacks/test_choose_xla.py",
     ),

@@ -25,8 +25,8 @@ from kerasmgpu._keras import (
     wrong_shapes,
     xla_choice,
 )
-from kerasmgpu._keras.steered import Steered
 from kerasmgpu._keras.versions import TensorFlowTrainer
+from kerasmgpu._keras.xla_trial import XlaTrial
 from kerasmgpu.engine import feeds, fit_clock
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed, without_optionals
@@ -94,7 +94,7 @@ class Steps:
         self._trains = step.__name__ == "train_step"
         self._strategy: ExactStrategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
-        self._executions: dict[tuple[str, int], Steered] = {}
+        self._executions: dict[tuple[str, int], XlaTrial] = {}
         self._last: tuple[Any, Any, Any] = (None, None, None)
         self._in_job = self._strategy.num_workers > 1
         _say_what_xla_does(model)
@@ -259,7 +259,7 @@ class Steps:
     ) -> Callable[[Any], Any]:
         key = (written.name, steps)
         if key not in self._executions:
-            self._executions[key] = Steered(
+            self._executions[key] = XlaTrial(
                 self._model, program, written, steps
             )
         steered = self._executions[key]

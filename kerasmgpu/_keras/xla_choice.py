@@ -1,6 +1,6 @@
 """Keeps whether XLA compiles a model's training step, and who asked for it.
 
-`steered.py` finds out which is faster, while the model trains.
+`xla_trial.py` finds out which is faster, while the model trains.
 """
 
 import dataclasses

@@ -211,7 +211,7 @@ def _is_compilable(
         return False
     if Trait.SIZED_BY_VALUES in record(node.op).traits:
         return False
-    if build.program.is_beside and _draws(build, node):
+    if build.program.form.is_xla_form and _draws(build, node):
         return False
     device_type = "XLA_CPU_JIT" if build.mesh.has_cpus else "XLA_GPU_JIT"
     if not has_kernels(node.op, device_type):

@@ -1,8 +1,9 @@
 """Runs a training step without XLA, and finds out whether XLA is faster.
 
-Training begins without XLA. A thread writes and compiles the other form
-(`partitioner/runtime/ahead.py`); then both are timed in turns, and the faster
-one stays. Workers of a job go from one stage to the next in the same execution.
+Training begins without XLA. A thread writes and compiles the form for XLA
+(`partitioner/runtime/background_compilation.py`); then both are timed in turns,
+and the faster one stays. Workers of a job go from one stage to the next in the
+same execution.
 """
 
 import collections
@@ -23,7 +24,10 @@ from kerasmgpu._keras import fit, memory_errors, xla_choice
 from kerasmgpu.engine import exit_waits
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime.ahead import Ahead, CantCompile
+from kerasmgpu.partitioner.runtime.background_compilation import (
+    BackgroundCompilation,
+    CantCompile,
+)
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 
@@ -44,7 +48,7 @@ Course = Generator[Callable[[Any], Any], float | None, None]
 """Yields what runs the next execution, and is sent its seconds."""
 
 
-class Steered:
+class XlaTrial:
     """Runs a training step's executions, without XLA until XLA is chosen.
 
     Where an earlier run has chosen it, they are compiled from the first one on.
@@ -124,10 +128,10 @@ class Steered:
     ) -> Course:
         try:
             program, written, _ = self._given
-            ahead = Ahead(program, written.has_outputs)
+            compilation = BackgroundCompilation(program, written.has_outputs)
             if request is None and xla_choice.is_restored(model):
                 yield from self._compiled_at_once()
-            yield from self._chosen(model, ahead, request)
+            yield from self._chosen(model, compilation, request)
         except (CantCompile, InputError, tf.errors.OpError) as error:
             self.say_why_not(str(error).partition("\n")[0].rstrip("."))
             if xla_choice.choice(model):
@@ -138,17 +142,15 @@ class Steered:
     def _compiled_at_once(self) -> Course:
         """Runs the compiled form from the first step on, as an earlier run did."""
         program, written, steps = self._given
-        compiled = program.beside()
-        run = self._strategy.execution(
-            compiled, compiled.written(written.has_outputs), steps
-        )
+        compiled = program.written_as(program.xla_form(written.has_outputs))
+        run = self._strategy.execution(program, compiled, steps)
         while True:
             yield run
 
     def _chosen(
         self,
         model: keras.Model,
-        ahead: Ahead,
+        compilation: BackgroundCompilation,
         request: xla_choice.Request | None,
     ) -> Course:
         for _ in range(_SETTLED):
@@ -167,23 +169,27 @@ class Steered:
             model.name,
         )
         try:
-            yield from self._meanwhile(ahead, ahead.write, self.plain)
-            ahead.add()
-            yield from self._meanwhile(ahead, ahead.make_ready, self.plain)
-            both = self._strategy.execution(*self._given, run=ahead)
+            yield from self._meanwhile(
+                compilation, compilation.write, self.plain
+            )
+            compilation.add()
+            yield from self._meanwhile(
+                compilation, compilation.make_ready, self.plain
+            )
+            both = self._strategy.execution(*self._given, run=compilation)
             yield both
-            yield from self._compile(ahead, self.plain)
+            yield from self._compile(compilation, self.plain)
             if request is not None:
                 chosen = yield from self._timed(request, both)
                 xla_choice.set_choice(model, chosen)
             if xla_choice.choice(model):
                 self.plain.forget()
             while xla_choice.choice(model):
-                if ahead.pending:
-                    yield from self._compile(ahead, both)
+                if compilation.pending:
+                    yield from self._compile(compilation, both)
                 yield both
         finally:
-            ahead.stop()
+            compilation.stop()
 
     def _until_it_pays(self) -> Course:
         times: collections.deque[float] = collections.deque(maxlen=_SETTLED)
@@ -198,19 +204,24 @@ class Steered:
             seconds = left * statistics.median(times)
             pays = self._strategy.any_worker(seconds >= _LEAST_SECONDS)
 
-    def _compile(self, ahead: Ahead, run: Callable[[Any], Any]) -> Course:
-        pending = ahead.pending
+    def _compile(
+        self, compilation: BackgroundCompilation, run: Callable[[Any], Any]
+    ) -> Course:
+        pending = compilation.pending
         yield from self._meanwhile(
-            ahead, functools.partial(ahead.compile, pending), run
+            compilation, functools.partial(compilation.compile, pending), run
         )
-        ahead.use(pending)
+        compilation.use(pending)
 
     def _meanwhile(
-        self, ahead: Ahead, work: Callable[[], None], run: Callable[[Any], Any]
+        self,
+        compilation: BackgroundCompilation,
+        work: Callable[[], None],
+        run: Callable[[Any], Any],
     ) -> Course:
         """Runs executions until a thread has done its work, on all workers."""
         every = _EVERY if self._strategy.num_workers > 1 else 1
-        thread, is_done = _Background(work, ahead.stop), False
+        thread, is_done = _Background(work, compilation.stop), False
         while not is_done:
             for _ in range(every):
                 yield run
