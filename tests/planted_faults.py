@@ -552,10 +552,10 @@ FAULTS = {
     ),
     "programs_of_others": Fault(
         "programs that were compiled for another version are taken",
-        "engine/compiled_ahead.py",
+        "engine/xla_filled_folders.py",
         "if not own.is_dir() and commands_of(folder) is not None:",
         "if not own.name and commands_of(folder) is not None:",
-        "tests/engine/test_compiled_ahead.py",
+        "tests/engine/test_xla_filled_folders.py",
     ),
     "device_twice": Fault(
         "one device may be given twice",
