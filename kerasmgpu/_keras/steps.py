@@ -80,14 +80,14 @@ class _Session:
     """What runs on one iterator, under one set of settings.
 
     Attributes:
-        settings: See `Steps._settings`.
+        key: See `Steps._key`.
         execution: Function of the iterator, an `Execution` or `XlaTrial`.
         unread: Logs in the place of those that no callback reads, and that the
             step leaves out; `None` if it returns its logs.
     """
 
     iterator: Any
-    settings: tuple[Any, ...]
+    key: tuple[Any, ...]
     feed: Feed
     written: Written
     execution: Callable[[Any], Any]
@@ -131,7 +131,9 @@ class Steps:
         """
         if self._in_job:
             joint_calls.note(self._step.__name__)
-        session = self._session_of(iterator)
+        session = self._session
+        if session is not None and session.key != self._key(iterator):
+            session = None
         # What ran before traces nothing, and needs no scope: a Ctrl-C while one
         # is entered could leave it so for good.
         no_scope = session is not None and not self._in_job
@@ -149,28 +151,18 @@ class Steps:
         """The `Written` that runs; `None` before the first step."""
         return None if self._session is None else self._session.written
 
-    def _session_of(self, iterator: Any) -> _Session | None:
-        """Returns the last session if it is that of the next execution."""
-        session = self._session
-        if session is None or session.iterator is not iterator:
-            return None
-        return session if session.settings == self._settings(iterator) else None
-
-    def _settings(self, iterator: Any) -> tuple[Any, ...]:
-        """Returns what a session depends on, besides its iterator."""
+    def _key(self, iterator: Any) -> tuple[Any, ...]:
+        """Returns what a session is for: the iterator, and the settings."""
         with_logs = not unread_logs.is_unread(
             self._model, self, self._step, iterator
         )
         steps = self._model.steps_per_execution
-        return steps, with_logs, replaced.count(), self._is_eager
-
-    @property
-    def _is_eager(self) -> bool:
-        return self._model.run_eagerly or tf.config.functions_run_eagerly()
+        is_eager = _is_eager(self._model)
+        return steps, with_logs, id(iterator), replaced.count(), is_eager
 
     def _run(self, iterator: Any) -> Any:
         """Runs the first execution of a session, or one without a session."""
-        if self._is_eager:
+        if _is_eager(self._model):
             return self._run_eagerly(iterator)
         if isinstance(
             iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
@@ -257,7 +249,7 @@ class Steps:
 
     def _prepared(self, iterator: Any) -> _Session:
         """Returns the session of an iterator that comes next."""
-        steps, with_logs, *_ = self._settings(iterator)
+        steps, with_logs, *_ = self._key(iterator)
         feed = feeds.of(iterator)
         if self._trains:
             parts, rows = self._strategy.settings.micro_batches, feed.batch_size
@@ -279,7 +271,7 @@ class Steps:
             execution = self._trials[key].begin(feed)
         return _Session(
             iterator,
-            self._settings(iterator),  # Layouts can replace variables.
+            self._key(iterator),  # Layouts can replace variables.
             feed,
             written,
             execution,
@@ -351,11 +343,15 @@ class PredictSteps:
 
     def _predict(self, batch: Any) -> Any:
         batch = without_optionals(self._strategy.prepared(batch))
-        if self._model.run_eagerly or tf.config.functions_run_eagerly():
+        if _is_eager(self._model):
             return self._strategy.run_on_one_device(
                 self._model.predict_step, self._strategy.whole(batch)
             )
         return self._partitioned(batch)
+
+
+def _is_eager(model: keras.Model) -> bool:
+    return model.run_eagerly or tf.config.functions_run_eagerly()
 
 
 def trainer_of(function: Any) -> keras.Model | None:

@@ -8,7 +8,7 @@ import functools
 import statistics
 import weakref
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 from absl import logging
@@ -29,8 +29,6 @@ _EXECUTIONS = 20
 
 _WARM_UP = 2
 """Executions at the start of a block that are not timed."""
-
-_Form = TypeVar("_Form")
 
 Seconds = dict[bool, list[float]]
 """Seconds of timed executions, by whether XLA compiled them."""
@@ -137,8 +135,8 @@ def faster(
 
 
 def timings(
-    executions: int, forms: tuple[_Form, _Form]
-) -> Generator[_Form, float | None, Seconds]:
+    executions: int, forms: tuple[Any, Any]
+) -> Generator[Any, float | None, Seconds]:
     """Yields which form the next execution runs, and is sent its seconds.
 
     Args:

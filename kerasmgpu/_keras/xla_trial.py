@@ -138,12 +138,18 @@ class XlaTrial:
         self, model: keras.Model, request: xla_choice.Request | None
     ) -> Course:
         try:
-            program, written, _ = self._given
+            program, written, steps = self._given
             self._compilation = BackgroundCompilation(
                 program, written.has_outputs
             )
             if request is None and xla_choice.is_restored(model):
-                yield from self._compiled_at_once()
+                # An earlier run has compiled it, which was kept.
+                form = program.xla_form(written.has_outputs)
+                run = self._strategy.execution(
+                    program, program.written_as(form), steps
+                )
+                while True:
+                    yield run
             yield from self._chosen(model, request)
         except (CantCompile, InputError, tf.errors.OpError) as error:
             self._say_why_not(str(error).partition("\n")[0].rstrip("."))
@@ -151,14 +157,6 @@ class XlaTrial:
                 xla_choice.set_choice(model, False)
         while True:
             yield self.plain
-
-    def _compiled_at_once(self) -> Course:
-        """Runs the compiled form from the first step on, as an earlier run did."""
-        program, written, steps = self._given
-        compiled = program.written_as(program.xla_form(written.has_outputs))
-        run = self._strategy.execution(program, compiled, steps)
-        while True:
-            yield run
 
     def _chosen(
         self, model: keras.Model, request: xla_choice.Request | None

@@ -99,6 +99,7 @@ class Form:
 
     Attributes:
         is_compiled: Whether XLA compiles the operations of each replica.
+        with_outputs: Whether it returns what the traced function returns.
         is_xla_form: Whether it takes the place of a form without XLA that trains
             meanwhile. It draws the same random numbers as that one, so draws
             aren't compiled.
@@ -106,16 +107,15 @@ class Form:
             were chosen before it was written: a thread may write it, and keys are
             counted in an order that is the same on all workers.
         assigns_last: Whether assignments of variables wait for everything else.
-        with_outputs: Whether it returns what the traced function returns.
     """
 
     is_compiled: bool = False
+    with_outputs: bool = True
     is_xla_form: bool = False
     groups: Mapping[Members, Sequence[int]] = dataclasses.field(
         default_factory=dict
     )
     assigns_last: bool = False
-    with_outputs: bool = True
 
 
 @dataclasses.dataclass(eq=False)
@@ -175,16 +175,13 @@ class Lowered:
         """Its loops and branches, without those inside their bodies."""
         return [i for i in self.instructions if isinstance(i, Region)]
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether XLA compiles the operations of each replica."""
-        return self.form.is_compiled
-
     def compiles(self, node: Node) -> bool:
         """Whether XLA compiles a node, or the nodes of its bodies."""
         if MUST_COMPILE in node.definition.attr:
             return True
-        return self.is_compiled and not (self.form.is_xla_form and _draws(node))
+        return self.form.is_compiled and not (
+            self.form.is_xla_form and _draws(node)
+        )
 
     def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
         """Returns an instruction's phase, and whether each micro-batch runs it.

@@ -35,7 +35,7 @@ def cluster_for_xla(build: Function) -> None:
     enclosing one, as the body of a replica's loop, only operations of a
     `tf.function(jit_compile=True)` are clustered (`graph.MUST_COMPILE`).
     """
-    only_marked = not build.program.is_compiled or build.mesh.is_anywhere
+    only_marked = not build.program.form.is_compiled or build.mesh.is_anywhere
     if only_marked and not _has_marks(build.graph):
         return
     writer, outputs = build.writer, build.outputs

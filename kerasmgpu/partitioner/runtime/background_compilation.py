@@ -158,11 +158,7 @@ class BackgroundCompilation:
 
     def _compile(self, cluster: Cluster, recorded: list[tf.Tensor]) -> None:
         given = self._recorder.given(cluster, recorded)
-        key = (
-            cluster.device,
-            cluster.function,
-            *((one.shape, one.tobytes()) for one in given),
-        )
+        key = cluster.device, cluster.function, *map(_known, given)
         if key in self._compiled:
             return
         self._wait_for(cluster.function)
@@ -184,6 +180,13 @@ class BackgroundCompilation:
             if xla_first_run.is_released(queue, host):
                 return
             time.sleep(_POLL_SECONDS)
+
+
+def _known(argument: np.ndarray | tf.TensorSpec) -> Any:
+    """Returns what a compiled program depends on, of an argument."""
+    if isinstance(argument, np.ndarray):
+        return argument.shape, argument.tobytes()
+    return argument
 
 
 class _Guarded:

@@ -132,12 +132,7 @@ class Program(PlannedTrace):
         A thread can write it.
         """
         groups = new_groups(self.replicas.mesh)
-        return Form(
-            is_compiled=True,
-            is_xla_form=True,
-            groups=groups,
-            with_outputs=with_outputs,
-        )
+        return Form(True, with_outputs, is_xla_form=True, groups=groups)
 
     @functools.cached_property
     def without_arguments(self) -> Written | None:

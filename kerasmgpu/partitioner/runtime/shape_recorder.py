@@ -1,7 +1,6 @@
 """Writes the form of a step that records what the clusters for XLA take."""
 
 import copy
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -21,17 +20,6 @@ from kerasmgpu.partitioner.step.definitions import (
 from kerasmgpu.partitioner.step.records import Trait, record
 
 _numbers = itertools.count()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Any:
-    """Shape and type of a tensor whose content doesn't matter."""
-
-    shape: tuple[int, ...]
-    dtype: tf.DType
-
-    def tobytes(self) -> None:
-        """`None`, where an array has the content that a program depends on."""
 
 
 class _Argument(NamedTuple):
@@ -110,12 +98,15 @@ class ShapeRecorder:
 
     def given(
         self, cluster: Cluster, recorded: Sequence[tf.Tensor]
-    ) -> list["np.ndarray | _Any"]:
-        """Returns the arguments of a cluster, from what a step has recorded."""
-        given: list[np.ndarray | _Any] = []
+    ) -> list[np.ndarray | tf.TensorSpec]:
+        """Returns the arguments of a cluster, from what a step has recorded.
+
+        Of those whose content doesn't matter, shape and type.
+        """
+        given: list[np.ndarray | tf.TensorSpec] = []
         for dtype, place, is_whole in self._arguments[cluster.call]:
             array = recorded[place].numpy()
-            given.append(array if is_whole else _Any(tuple(array), dtype))
+            given.append(array if is_whole else tf.TensorSpec(array, dtype))
         return given
 
     def alone(self, cluster: Cluster) -> Written:
