@@ -558,18 +558,18 @@ FAULTS = {
         "tests/partitioner/test_compilation.py",
     ),
     "draws_of_xla": Fault(
-        "a form that is compiled beside another draws XLA's random numbers",
-        "partitioner/lowering/cluster_for_xla.py",
-        "if build.program.is_beside and _draws(build, node):",
+        "the form that replaces one without XLA draws XLA's random numbers",
+        "partitioner/lowering/xla_clusters.py",
+        "if build.program.form.is_xla_form and _draws(build, node):",
         "if False:",
         "tests/callbacks/test_choose_xla.py",
     ),
     "programs_of_others": Fault(
         "programs that were compiled for another version are taken",
-        "engine/compiled_ahead.py",
+        "engine/xla_filled_folders.py",
         "if not own.is_dir() and commands_of(folder) is not None:",
         "if not own.name and commands_of(folder) is not None:",
-        "tests/engine/test_compiled_ahead.py",
+        "tests/engine/test_xla_filled_folders.py",
     ),
     "device_twice": Fault(
         "one device may be given twice",

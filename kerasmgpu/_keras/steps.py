@@ -7,6 +7,7 @@ replicas.
 """
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +26,8 @@ from kerasmgpu._keras import (
     wrong_shapes,
     xla_choice,
 )
-from kerasmgpu._keras.steered import Steered
 from kerasmgpu._keras.versions import TensorFlowTrainer
+from kerasmgpu._keras.xla_trial import XlaTrial
 from kerasmgpu.engine import feeds, fit_clock
 from kerasmgpu.engine.exact_strategy import ExactStrategy, is_ours
 from kerasmgpu.engine.feeds import Feed, without_optionals
@@ -74,6 +75,25 @@ def _make_predict_function(
     return self.predict_function
 
 
+@dataclasses.dataclass(frozen=True)
+class _Session:
+    """What runs on one iterator, under one set of settings.
+
+    Attributes:
+        key: See `Steps._key`.
+        execution: Function of the iterator, an `Execution` or `XlaTrial`.
+        unread: Logs in the place of those that no callback reads, and that the
+            step leaves out; `None` if it returns its logs.
+    """
+
+    iterator: Any
+    key: tuple[Any, ...]
+    feed: Feed
+    written: Written
+    execution: Callable[[Any], Any]
+    unread: dict[str, float] | None
+
+
 class Steps:
     """Runs partitioned steps as a model's `train_function` or `test_function`.
 
@@ -81,12 +101,11 @@ class Steps:
         step: Its bound `train_step` or `test_step`.
 
     Attributes:
-        written: The `Written` that runs; `None` before the first step.
         executions: Integer, executions that found a batch.
     """
 
-    written: Written | None = None
     executions = 0
+    _session: _Session | None = None
 
     def __init__(self, model: keras.Model, step: Callable[..., Any]) -> None:
         self._model = model
@@ -94,8 +113,7 @@ class Steps:
         self._trains = step.__name__ == "train_step"
         self._strategy: ExactStrategy = model.distribute_strategy
         self._partitioned = self._strategy.partitioned(step, model.jit_compile)
-        self._executions: dict[tuple[str, int], Steered] = {}
-        self._last: tuple[Any, Any, Any] = (None, None, None)
+        self._trials: dict[tuple[str, int], XlaTrial] = {}
         self._in_job = self._strategy.num_workers > 1
         _say_what_xla_does(model)
 
@@ -113,35 +131,45 @@ class Steps:
         """
         if self._in_job:
             joint_calls.note(self._step.__name__)
-        before, settings, execution = self._last
-        same = before is iterator and settings == self._settings(iterator)
+        session = self._session
+        if session is not None and session.key != self._key(iterator):
+            session = None
         # What ran before traces nothing, and needs no scope: a Ctrl-C while one
         # is entered could leave it so for good.
-        no_scope = same and not self._in_job
+        no_scope = session is not None and not self._in_job
         no_scope = no_scope and self._strategy.settings.micro_batches != "auto"
         with contextlib.nullcontext() if no_scope else self._strategy.scope():
-            if same:
-                outputs = self._executed(execution, iterator)
-            else:
+            if session is None:
                 outputs = self._run(iterator)
+            else:
+                outputs = self._executed(session)
         self.executions += 1
         return outputs
 
-    def _settings(self, iterator: Any) -> tuple[Any, ...]:
-        eagerly = self._model.run_eagerly or tf.config.functions_run_eagerly()
+    @property
+    def written(self) -> Written | None:
+        """The `Written` that runs; `None` before the first step."""
+        return None if self._session is None else self._session.written
+
+    def _key(self, iterator: Any) -> tuple[Any, ...]:
+        """Returns what a session is for: the iterator, and the settings."""
         with_logs = not unread_logs.is_unread(
             self._model, self, self._step, iterator
         )
         steps = self._model.steps_per_execution
-        return steps, with_logs, replaced.count(), eagerly
+        is_eager = _is_eager(self._model)
+        return steps, with_logs, id(iterator), replaced.count(), is_eager
 
     def _run(self, iterator: Any) -> Any:
-        if self._model.run_eagerly or tf.config.functions_run_eagerly():
+        """Runs the first execution of a session, or one without a session."""
+        if _is_eager(self._model):
             return self._run_eagerly(iterator)
         if isinstance(
             iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
         ):
-            return self._from_data_set(iterator)
+            with making:
+                self._session = session = self._prepared(iterator)
+            return self._executed(session)
         outputs = None
         for _, batch in zip(range(self._model.steps_per_execution), iterator):
             outputs = self._run_batch(without_optionals(batch))
@@ -167,8 +195,7 @@ class Steps:
     def prepare(self, feed: Feed) -> Program:
         """Creates the variables that the first step would create."""
         with making, self._strategy.scope():
-            program, _ = self._program(feed, with_logs=True)
-        return program
+            return self._program(feed)
 
     def _run_eagerly(self, iterator: Any) -> Any:
         outputs, is_over = None, True
@@ -184,18 +211,11 @@ class Steps:
             raise StopIteration
         return outputs
 
-    def _from_data_set(self, iterator: Any) -> Any:
-        steps, with_logs, *_ = self._settings(iterator)
-        with making:
-            execution = self._execution(iterator, steps, with_logs)
-        self._last = iterator, self._settings(iterator), execution
-        return self._executed(execution, iterator)
-
-    def _executed(self, execution: Callable[[Any], Any], iterator: Any) -> Any:
+    def _executed(self, session: _Session) -> Any:
         try:
-            return execution(iterator)
+            logs = session.execution(session.iterator)
         except tf.errors.InvalidArgumentError:
-            wrong = self._wrong_shape(feeds.of(iterator))
+            wrong = self._wrong_shape(session.feed)
             if wrong is None:
                 raise
             raise wrong from None
@@ -203,8 +223,9 @@ class Steps:
             if not self._trains:
                 raise
             raise memory_errors.explained(
-                error, self._model, feeds.of(iterator)
+                error, self._model, session.feed
             ) from error
+        return logs if session.unread is None else session.unread
 
     def _wrong_shape(self, feed: Feed) -> InputError | None:
         """Returns an error of batches whose shape doesn't fit the model.
@@ -226,62 +247,49 @@ class Steps:
             )
         return None
 
-    def _execution(
-        self, iterator: Any, steps: int, with_logs: bool
-    ) -> Callable[..., Any]:
+    def _prepared(self, iterator: Any) -> _Session:
+        """Returns the session of an iterator that comes next."""
+        steps, with_logs, *_ = self._key(iterator)
         feed = feeds.of(iterator)
         if self._trains:
             parts, rows = self._strategy.settings.micro_batches, feed.batch_size
             if parts != "auto" and rows is not None:
                 require_rows(int(parts), rows)
-        program, names = self._program(feed, with_logs)
-        written = program.written(with_outputs=names is None)
-        if self._trains and self.written is None:
+        program = self._program(feed)
+        unread = None if with_logs else self._unread(program)
+        written = program.written(with_outputs=unread is None)
+        if self._trains and self._session is None:
             unsharded = sharded_parts.why_none(self._model, self._strategy)
             if unsharded is not None:
                 logging.warning("kerasmgpu: %s.", unsharded)
-        self.written = written
+        key = written.name, steps
+        if key not in self._trials:
+            self._trials[key] = XlaTrial(self._model, program, written, steps)
+        execution = self._trials[key].plain
         if self._trains:
             self._strategy.trains(program, written, feed.batch_size)
-        execution = self._steered(program, written, steps, feed)
-        if names is None or written.has_outputs:
-            return execution
-        unread = dict.fromkeys(names, float("nan"))
+            execution = self._trials[key].begin(feed)
+        return _Session(
+            iterator,
+            self._key(iterator),  # Layouts can replace variables.
+            feed,
+            written,
+            execution,
+            None if written.has_outputs else unread,
+        )
 
-        def without_logs(iterator: Any) -> dict[str, float]:
-            execution(iterator)
-            return unread
+    def _unread(self, program: Program) -> dict[str, float] | None:
+        """Returns what stands for a step's logs; `None` if it must return them.
 
-        return without_logs
-
-    def _steered(
-        self, program: Program, written: Written, steps: int, feed: Feed
-    ) -> Callable[[Any], Any]:
-        key = (written.name, steps)
-        if key not in self._executions:
-            self._executions[key] = Steered(
-                self._model, program, written, steps
-            )
-        steered = self._executions[key]
-        if not self._trains or self._model.jit_compile:
-            return steered.plain
-        request = xla_choice.request(self._model)
-        if self._in_job and not feed.agrees:
-            if request is not None:
-                steered.say_why_not(
-                    "workers may have batches of different sizes in one step"
-                )
-            return steered.plain
-        steered.begin(request)
-        return steered
-
-    def _program(
-        self, feed: Feed, with_logs: bool
-    ) -> tuple[Program, set[str] | None]:
-        """Returns a step's program and the names of the logs it omits.
-
-        The names are `None` if the program returns all logs.
+        Keras reads the epoch's logs from the metrics, unless the step returns
+        other logs.
         """
+        logs, names = program.trace.outputs, self._model.get_metrics_result()
+        if not isinstance(logs, dict) or set(logs) != set(names):
+            return None
+        return dict.fromkeys(names, float("nan"))
+
+    def _program(self, feed: Feed) -> Program:
         specification = without_optionals(feed.batch_specification)
         in_shares = feed.in_shares
         if self._trains:
@@ -304,16 +312,7 @@ class Steps:
                 lambda: self._partitioned.program(*given),
                 feed.batch_size,
             )
-        program = self._partitioned.program(*given)
-        names = None
-        if not with_logs:
-            # Keras reads the epoch's logs from the metrics, unless the step
-            # returns other logs.
-            logs = program.trace.outputs
-            names = set(self._model.get_metrics_result())
-            if not isinstance(logs, dict) or set(logs) != names:
-                names = None
-        return program, names
+        return self._partitioned.program(*given)
 
 
 class PredictSteps:
@@ -344,11 +343,15 @@ class PredictSteps:
 
     def _predict(self, batch: Any) -> Any:
         batch = without_optionals(self._strategy.prepared(batch))
-        if self._model.run_eagerly or tf.config.functions_run_eagerly():
+        if _is_eager(self._model):
             return self._strategy.run_on_one_device(
                 self._model.predict_step, self._strategy.whole(batch)
             )
         return self._partitioned(batch)
+
+
+def _is_eager(model: keras.Model) -> bool:
+    return model.run_eagerly or tf.config.functions_run_eagerly()
 
 
 def trainer_of(function: Any) -> keras.Model | None:

@@ -1,13 +1,13 @@
 """Keeps whether XLA compiles a model's training step, and who asked for it.
 
-`steered.py` finds out which is faster, while the model trains.
+`xla_trial.py` finds out which is faster, while the model trains.
 """
 
 import dataclasses
 import functools
 import statistics
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import keras
@@ -27,37 +27,50 @@ The margin pays for compiling for every new shape, such as an epoch's last batch
 _EXECUTIONS = 20
 """Timed executions of each kind, where nobody says another number."""
 
-WARM_UP = 2
+_WARM_UP = 2
 """Executions at the start of a block that are not timed."""
 
 Seconds = dict[bool, list[float]]
 """Seconds of timed executions, by whether XLA compiled them."""
 
-_automatic: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Models that were compiled with `jit_compile="auto"`."""
 
-_requests: "weakref.WeakKeyDictionary[Any, Request]" = (
-    weakref.WeakKeyDictionary()
-)
-"""Requests of callbacks."""
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Asks for a choice.
 
-_restored: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Models whose choice is an earlier run's."""
+    Attributes:
+        executions: Integer, timed executions of each kind.
+        decide: Function from `Seconds` to whether XLA compiles the step.
+        at_once: Whether to begin however little training is left.
+    """
 
-_choices: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-"""Choices that were made, or restored."""
+    executions: int
+    decide: Callable[[Seconds], bool]
+    at_once: bool = True
+
+
+@dataclasses.dataclass
+class _Known:
+    """What is known of a model."""
+
+    is_automatic: bool = False  # Compiled with `jit_compile="auto"`.
+    request: Request | None = None  # That of a callback.
+    choice: bool | None = None
+    is_restored: bool = False  # The choice is an earlier run's.
+
+
+_models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+
+
+def _of(model: keras.Model) -> _Known:
+    return _models.setdefault(model, _Known())
 
 
 @seam(Trainer, "compile")
 def _compile(original: Original, self: Any, *args: Any, **kwargs: Any) -> Any:
     """Notes whether `jit_compile` is `"auto"`, which Keras replaces."""
-    _choices.pop(self, None)
-    _restored.discard(self)
-    _requests.pop(self, None)
-    _automatic.discard(self)
     given = args[7] if len(args) > 7 else kwargs.get("jit_compile", "auto")
-    if given == "auto":
-        _automatic.add(self)
+    _models[self] = _Known(given == "auto")
     return original(self, *args, **kwargs)
 
 
@@ -66,30 +79,30 @@ def choice(model: keras.Model) -> bool | None:
 
     `None` where there is none, as with `jit_compile=True`.
     """
-    return _choices.get(model)
+    return _of(model).choice
 
 
 def set_choice(model: keras.Model, uses_xla: bool) -> None:
     """Sets what `choice` returns."""
-    _choices[model] = uses_xla
+    _of(model).choice = uses_xla
 
 
 def restore(model: keras.Model, uses_xla: bool | None) -> None:
     """Takes over an earlier run's `choice`, unless `compile` says otherwise."""
-    is_asked = model in _automatic or model in _requests
+    known = _of(model)
+    is_asked = known.is_automatic or known.request is not None
     if uses_xla is not None and is_asked and is_possible(model):
-        _choices[model] = uses_xla
-        _restored.add(model)
+        known.choice, known.is_restored = uses_xla, True
 
 
 def is_restored(model: keras.Model) -> bool:
     """Whether the choice is an earlier run's."""
-    return model in _restored
+    return _of(model).is_restored
 
 
 def uses_xla(model: keras.Model) -> bool:
     """Whether XLA compiles a model's training step: by choice or in any case."""
-    return bool(model.jit_compile or _choices.get(model))
+    return bool(model.jit_compile or choice(model))
 
 
 def faster(
@@ -121,19 +134,24 @@ def faster(
     return chosen
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """Asks for a choice.
+def timings(
+    executions: int, forms: tuple[Any, Any]
+) -> Generator[Any, float | None, Seconds]:
+    """Yields which form the next execution runs, and is sent its seconds.
 
-    Attributes:
-        executions: Integer, timed executions of each kind.
-        decide: Function from `Seconds` to whether XLA compiles the step.
-        at_once: Whether to begin however little training is left.
+    Args:
+        executions: Integer, timed executions of each form.
+        forms: What stands for the one without XLA, and for the one with it.
     """
-
-    executions: int
-    decide: Callable[[Seconds], bool]
-    at_once: bool = True
+    seconds: Seconds = {False: [], True: []}
+    # Two blocks of each, in turns: a machine that becomes slower during the
+    # trial affects both.
+    for kind in (False, True, False, True):
+        for number in range(-_WARM_UP, -(-executions // 2)):
+            took = yield forms[kind]
+            if number >= 0 and took is not None:
+                seconds[kind].append(took)
+    return seconds
 
 
 def is_possible(model: keras.Model) -> bool:
@@ -146,19 +164,19 @@ def is_possible(model: keras.Model) -> bool:
 
 def ask(model: keras.Model, request: Request) -> None:
     """Asks for a choice; the steps of the next `fit` find it out."""
-    _requests[model] = request
+    _of(model).request = request
 
 
 def request(model: keras.Model) -> Request | None:
     """Returns the request of a callback, or that of `jit_compile="auto"`."""
-    return _requests.get(model) or automatic(model)
+    return _of(model).request or automatic(model)
 
 
 def automatic(model: keras.Model) -> Request | None:
     """Returns the request of `jit_compile="auto"` on GPUs; else `None`."""
     devices = model.distribute_strategy.extended.worker_devices
     if (
-        model in _automatic
+        _of(model).is_automatic
         and any("GPU" in device for device in devices)
         and is_possible(model)
     ):

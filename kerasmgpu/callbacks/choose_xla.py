@@ -112,27 +112,18 @@ class _Trial(step_hooks.StepHook):
         self._steps = step_hooks.add(callback.model, self, innermost=True)
         self._kind = bool(self._model.jit_compile)
         self._functions = {self._kind: self._steps.function}
-        self._seconds: dict[bool, list[float]] = {False: [], True: []}
-        # Two blocks of each, alternating: a machine that becomes slower during
-        # the trial affects both.
-        half = -(-callback.executions // 2)
-        self._blocks = [(kind, half) for kind in (False, True)] * 2
-        self._done = -xla_choice.WARM_UP
+        self._timings = xla_choice.timings(callback.executions, (False, True))
+        self._next = next(self._timings)
 
     def around(self, run: Callable[[Any], Any], iterator: Any) -> Any:
-        kind, length = self._blocks[0]
-        self._use(kind)
+        self._use(self._next)
         start = time.perf_counter()
         logs = run(iterator)
         self._model.optimizer.iterations.numpy()  # Waits for the devices.
-        if self._done >= 0:
-            self._seconds[kind].append(time.perf_counter() - start)
-        self._done += 1
-        if self._done == length:
-            self._blocks.pop(0)
-            self._done = -xla_choice.WARM_UP
-        if not self._blocks:
-            self._kind = self._callback.decide(self._seconds)
+        try:
+            self._next = self._timings.send(time.perf_counter() - start)
+        except StopIteration as done:
+            self._kind = self._callback.decide(done.value)
             step_hooks.remove(self._model, self)
         return logs
 

@@ -1,6 +1,5 @@
 """Keeps the last batches of a step's iterator, by reference."""
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -38,11 +37,6 @@ class KeptBatches(Probe):
         if wrapped is not iterator and not self._areas:
             self._prime(iterator.element_spec)
         return wrapped
-
-    def request(self, get: Callable[[], Any]) -> tuple[Any, None]:
-        if not tf.executing_eagerly():
-            self.traces += 1
-        return get(), None
 
     def note(self, batch: Any, asked: None) -> Any:
         self._structure = tf.nest.map_structure(lambda _: 0, batch)

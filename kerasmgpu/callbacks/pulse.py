@@ -28,8 +28,6 @@ class InputMark(Probe):
         }
 
     def request(self, get: Callable[[], Any]) -> tuple[Any, None]:
-        if not tf.executing_eagerly():
-            self.traces += 1
         with tf.device("CPU:0"):
             now = tf.timestamp()
             asked = tf.raw_ops.Stage(

@@ -51,7 +51,7 @@ class Probe:
 
     def request(self, get: Callable[[], Any]) -> tuple[Any, Any]:
         """Requests a batch by `get()`; returns it, and data for `note`."""
-        raise NotImplementedError
+        return get(), None
 
     def note(self, batch: Any, asked: Any) -> Any:
         """Adds operations that run once the batch has arrived.
@@ -134,8 +134,6 @@ class InputProbe(Probe):
 
     def request(self, get: Callable[[], Any]) -> tuple[Any, tf.Tensor]:
         """Requests a batch by `get()`; returns it and the request's time."""
-        if not tf.executing_eagerly():
-            self.traces += 1  # Python runs here only during tracing.
         with tf.device("CPU:0"):
             asked = tf.timestamp()
         with tf.control_dependencies([asked]):
@@ -210,12 +208,12 @@ class TimedIterator(tf.data.Iterator):
             raise StopIteration from None
 
     def get_next(self) -> Any:
-        batch, asked = self._probe.request(self.iterator.get_next)
+        batch, asked = self._request(self.iterator.get_next)
         noted = self._probe.note(batch, asked)
         return batch if noted is None else noted
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
-        batch, asked = self._probe.request(self.iterator.get_next_as_optional)
+        batch, asked = self._request(self.iterator.get_next_as_optional)
         is_waited_for = False
 
         def note() -> bool:
@@ -233,6 +231,11 @@ class TimedIterator(tf.data.Iterator):
                 return tf.identity(tensor)
 
         return tf.nest.map_structure(after, batch, expand_composites=True)
+
+    def _request(self, get: Callable[[], Any]) -> tuple[Any, Any]:
+        if not tf.executing_eagerly():
+            self._probe.traces += 1  # Python runs here only during tracing.
+        return self._probe.request(get)
 
     @property
     def _type_spec(self) -> tf.TypeSpec:

@@ -15,7 +15,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.commands import batches, references, search_path, user_models
 from kerasmgpu.commands.traced_step import DEFAULT_ROWS
-from kerasmgpu.engine import compiled_ahead, xla_cache, xla_files
+from kerasmgpu.engine import xla_cache, xla_files, xla_filled_folders
 from kerasmgpu.engine.devices import leave_room
 from kerasmgpu.engine.xla_versions import digest, versions
 from kerasmgpu.errors import InputError
@@ -85,7 +85,7 @@ def compile_steps(job: dict[str, Any]) -> dict[str, Any]:
                 }
             )
     if workers.is_first(strategy):
-        compiled_ahead.add_command(folder, _command(job, rows))
+        xla_filled_folders.add_command(folder, _command(job, rows))
     workers.gather(strategy, [0])  # All have kept what they compiled.
     sizes = xla_files.sizes(folder / digest(found))
     return {

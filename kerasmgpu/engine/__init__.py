@@ -21,7 +21,7 @@
     xla_machine.py           the first worker of a machine compiles for the others
     xla_files.py             the user's folder of programs, kept between starts
     xla_versions.py          what compiled programs depend on
-    compiled_ahead.py        folders that `kerasmgpu compile` has filled
+    xla_filled_folders.py    folders that `kerasmgpu compile` has filled
     compiled_graphs.py       which graphs XLA compiles
     graph_resets.py          keeps scopes when the default graph is reset
     generators.py            `tf.random.Generator` in a step

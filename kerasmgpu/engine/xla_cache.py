@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from kerasmgpu.engine import compiled_ahead, xla_machine, xla_process
+from kerasmgpu.engine import xla_filled_folders, xla_machine, xla_process
 from kerasmgpu.engine.private_names import tf_session
 from kerasmgpu.engine.xla_files import XlaFiles
 from kerasmgpu.engine.xla_process import XlaProcess
@@ -182,8 +182,8 @@ def _expect(
         if folder is not None:
             found = versions(on_gpus)
             if _is_told(chosen):
-                ahead = compiled_ahead.commands_of(folder)
-                compiled_ahead.look_into(folder, found)
+                ahead = xla_filled_folders.commands_of(folder)
+                xla_filled_folders.look_into(folder, found)
             files = XlaFiles(folder, found)
         return _process.expect(functions, files, ahead)
     except OSError as error:

@@ -21,7 +21,7 @@ from absl import logging
 
 from kerasmgpu.engine.xla_files import function_in, require_private
 from kerasmgpu.engine.xla_process import LOCK, XlaProcess
-from kerasmgpu.partitioner.lowering import first_run
+from kerasmgpu.partitioner.lowering import xla_first_run
 
 MOST_SECONDS = 300.0
 """Without a new program of the first worker, until the others compile too. A
@@ -95,7 +95,7 @@ class Awaited:
 
     Attributes:
         queues: Dictionary from each function to the name of its queue
-            (`lowering/first_run.py`).
+            (`lowering/xla_first_run.py`).
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Awaited:
         seconds: float = MOST_SECONDS,
     ) -> None:
         self.queues = {
-            function: first_run.queue_name(function)
+            function: xla_first_run.queue_name(function)
             for function in compiler.levels
         }
         self._folder = pathlib.Path(compiler.folder)
@@ -157,7 +157,7 @@ class Awaited:
         return found
 
     def _release(self, function: str) -> None:
-        first_run.release(self._left.pop(function), self._host)
+        xla_first_run.release(self._left.pop(function), self._host)
 
 
 def is_alive(folder: pathlib.Path) -> bool:

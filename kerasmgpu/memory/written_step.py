@@ -123,7 +123,7 @@ class WrittenStep:
         self._program = recomputing(self._program, choices(policy), planned)
         trace = self._program.trace
         self._sizes = ValueSizes(self._program.cost, replicas.mesh)
-        emitted = self._program.emitted()
+        emitted = self._program.emitted(self._program.form)
         build = self._build = emitted.build
         self.library = {one.signature.name: one for one in build.library}
         self._values = build.values()

@@ -9,13 +9,14 @@ from typing import Any
 from absl import logging
 
 from kerasmgpu.flops.operations import flops_of, has_rule
+from kerasmgpu.partitioner.ir.lowered import Form
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.planning.planner import PlanCache
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime import report, traffic
 from kerasmgpu.partitioner.runtime.one_device import captured_variable
-from kerasmgpu.partitioner.runtime.program import Program
+from kerasmgpu.partitioner.runtime.planned_trace import PlannedTrace
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.layout_search import Cost, Layout
@@ -36,7 +37,7 @@ class ImaginedSteps:
 
     def __init__(
         self,
-        program: Program,
+        program: PlannedTrace,
         weights: DivisibleVariables,
         axes: dict[str, int],
         rows_name: str,
@@ -72,14 +73,14 @@ class ImaginedSteps:
             (rows, *leaf.static[1:]) if leaf.static else ()
             for leaf in trace.leaves
         ]
-        self._program = Program(trace, Replicas(mesh), first_batch=shapes)
+        self._planned = PlannedTrace(trace, Replicas(mesh), first_batch=shapes)
         self._numbers: dict[Tensor, int] = {}
         for tensor, imagined in trace.captured:
             number = number_of(imagined.tensor)
             if number is not None:
                 self._numbers[tensor] = number
-        self._products = dict(_products(self._program))
-        self._planned: dict[Any, tuple[Plans, ...]] = {}
+        self._products = dict(_products(self._planned))
+        self._known: dict[Any, tuple[Plans, ...]] = {}
         self._cache = PlanCache()
         self._count, self._says_at = 0, time.monotonic() + _FIRST_LINE_SECONDS
 
@@ -110,7 +111,7 @@ class ImaginedSteps:
 
     def rings(self, layout: Layout) -> dict[str, float]:
         """Returns the all-reduces along each axis; others count half a one."""
-        lowered, _ = self._laid_out(layout).lowered()
+        lowered = self._laid_out(layout).lowered(Form())
         rings = Counter[int]()
         for one in lowered.communication():
             kind = one.name.partition(".")[0]
@@ -129,22 +130,22 @@ class ImaginedSteps:
                 self._count,
             )
 
-    def _laid_out(self, layout: Layout) -> Program:
-        """Returns the program of a layout; plans of first axes are kept."""
+    def _laid_out(self, layout: Layout) -> PlannedTrace:
+        """Returns the plan of a layout; plans of first axes are kept."""
         known: tuple[Plans, ...] = ()
         for over in range(1, len(self._axes)):
             key = tuple(axes[:over] for axes in layout)
-            known = self._planned.get(key, known)
+            known = self._known.get(key, known)
         axes_of = {
             tensor: layout[number] for tensor, number in self._numbers.items()
         }
-        made = self._program.laid_out(axes_of, known, self._cache)
+        made = self._planned.laid_out(axes_of, known, self._cache)
         for over in range(1, len(self._axes)):
             key = tuple(axes[:over] for axes in layout)
-            self._planned[key] = made.plans[:over]
+            self._known[key] = made.plans[:over]
         return made
 
-    def _sent(self, program: Program) -> Counter[int]:
+    def _sent(self, program: PlannedTrace) -> Counter[int]:
         mesh, sent = program.replicas.mesh, Counter[int]()
         once = ((one, 1) for one in program.communication())
         for one in traffic.sendings(once, mesh, self._rows):
@@ -153,7 +154,7 @@ class ImaginedSteps:
         return sent
 
 
-def _products(program: Program) -> Iterator[tuple[Node, int]]:
+def _products(program: PlannedTrace) -> Iterator[tuple[Node, int]]:
     """Yields the counted operations of a step, and how many each has."""
     for node, _ in report.planned(program.trace.graph, program.plans):
         count = flops_of(node) if has_rule(node) else None

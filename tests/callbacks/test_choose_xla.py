@@ -10,10 +10,12 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu import callbacks
-from kerasmgpu._keras import steered, xla_choice
+from kerasmgpu._keras import xla_choice, xla_trial
 from kerasmgpu.callbacks import choose_xla
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime.ahead import Ahead
+from kerasmgpu.partitioner.runtime.background_compilation import (
+    BackgroundCompilation,
+)
 
 ROWS = np.random.default_rng(0).normal(size=(90, 6))
 TARGETS = ROWS[:, :2]
@@ -63,14 +65,14 @@ def fit(model, added, epochs=400, rows=90, **settings):
 def runs(monkeypatch):
     """Which form ran each step that a batch was passed to."""
     seen = []
-    call = Ahead.__call__
+    call = BackgroundCompilation.__call__
 
     def seeing(self, tensors):
         is_used = tuple(tuple(one.shape) for one in tensors) in self._used
-        seen.append("compiled" if is_used else "noting")
+        seen.append("compiled" if is_used else "recording")
         return call(self, tensors)
 
-    monkeypatch.setattr(Ahead, "__call__", seeing)
+    monkeypatch.setattr(BackgroundCompilation, "__call__", seeing)
     return seen
 
 
@@ -114,8 +116,8 @@ def test_numbers_are_those_without_xla(
     epochs = len(fit(model, [choose, until], rows=rows).epoch)
     assert choose.uses_xla is (with_xla < 9.7)
     assert xla_choice.choice(model) is choose.uses_xla
-    assert {"noting", "compiled"} == set(runs)
-    assert (runs[-1] == "noting") <= choose.uses_xla
+    assert {"recording", "compiled"} == set(runs)
+    assert (runs[-1] == "recording") <= choose.uses_xla
     model.stop_training = False
     fit(model, [choose], 3, rows)  # It goes on as it was chosen.
     plain = compiled(strategy, "sgd", "float64", jit_compile=False, **settings)
@@ -181,7 +183,7 @@ def test_an_explicit_setting_is_not_overridden_by_a_restored_choice(replicas):
 def test_what_fails_later_takes_the_choice_back(replicas, monkeypatch):
     choose = choosing(8.0)
     model = compiled(replicas(2))
-    compile, made = Ahead.compile, []
+    compile, made = BackgroundCompilation.compile, []
 
     def failing(self, pending):
         if made:
@@ -189,7 +191,7 @@ def test_what_fails_later_takes_the_choice_back(replicas, monkeypatch):
         made.append(pending)
         compile(self, pending)
 
-    monkeypatch.setattr(Ahead, "compile", failing)
+    monkeypatch.setattr(BackgroundCompilation, "compile", failing)
     fit(model, [choose, Until(choose, 4)])
     assert choose.uses_xla is False
 
@@ -253,7 +255,7 @@ def test_what_xla_cant_compile_ends_the_choice(replicas, caplog, monkeypatch):
     def failing(self, pending):
         raise tf.errors.UnimplementedError(None, None, "no such kernel\n  at")
 
-    monkeypatch.setattr(Ahead, "compile", failing)
+    monkeypatch.setattr(BackgroundCompilation, "compile", failing)
     model = compiled(replicas(2))
     with caplog.at_level(logging.INFO, "absl"):
         fit(model, [callbacks.ChooseXla(2)], epochs=40)
@@ -294,15 +296,19 @@ def test_automatic_is_on_gpus_and_where_keras_lets_it(replicas, monkeypatch):
 def test_it_is_left_off_at_the_end_of_training(replicas, monkeypatch):
     """Without a request for now, it begins where a minute is left."""
     begun = []
-    monkeypatch.setattr(Ahead, "write", lambda self: begun.append(1))
-    monkeypatch.setattr(Ahead, "add", lambda self: pytest.fail("stop"))
+    monkeypatch.setattr(
+        BackgroundCompilation, "write", lambda self: begun.append(1)
+    )
+    monkeypatch.setattr(
+        BackgroundCompilation, "add", lambda self: pytest.fail("stop")
+    )
     model = compiled(replicas(2))
     fit(model, [], epochs=1)
     request = xla_choice.Request(2, lambda _: True, at_once=False)
     xla_choice.ask(model, request)
     fit(model, [], epochs=10)
     assert not begun
-    monkeypatch.setattr(steered, "_LEAST_SECONDS", 1e-3)
+    monkeypatch.setattr(xla_trial, "_LEAST_SECONDS", 1e-3)
     with pytest.raises(BaseException, match="stop"):
         fit(model, [], epochs=10)
     assert begun

@@ -9,7 +9,7 @@ import pytest
 
 from kerasmgpu.engine import xla_machine, xla_process
 from kerasmgpu.engine.xla_machine import Awaited, Compiler
-from kerasmgpu.partitioner.lowering import first_run
+from kerasmgpu.partitioner.lowering import xla_first_run
 from tests.compile import programs
 from tests.engine.test_xla_cache import compilations
 from tests.launch import launching
@@ -35,7 +35,7 @@ def waited_for(queue, seconds=10.0):
     """Whether a queue is released in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if first_run.is_released(queue, HOST):
+        if xla_first_run.is_released(queue, HOST):
             return True
         time.sleep(0.02)
     return False

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.lowering import first_run
+from kerasmgpu.partitioner.lowering import xla_first_run
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.runtime.function import Partitioned
@@ -267,7 +267,9 @@ def test_what_another_process_compiles_is_waited_for():
     queues = {}
 
     def before_compiling(functions, levels):
-        queues.update((name, first_run.queue_name(name)) for name in functions)
+        queues.update(
+            (name, xla_first_run.queue_name(name)) for name in functions
+        )
         return queues
 
     partitioned = Partitioned(
@@ -282,7 +284,7 @@ def test_what_another_process_compiles_is_waited_for():
     thread.join(1.0)
     assert queues and not found
     for queue in queues.values():
-        first_run.release(queue, HOST)
+        xla_first_run.release(queue, HOST)
     thread.join(30.0)
     np.testing.assert_array_equal(partitioned(x), found[0])
 

@@ -44,7 +44,7 @@ ELSEWHERE = {
     # A look-up in a table is the same each time.
     "one_device_step.py": {"LookupTableFindV2"},
     # Writes operations of XLA clusters as others.
-    "xla_forms.py": {
+    "xla_replacements.py": {
         "BiasAddGrad",
         "Greater",
         "Maximum",
@@ -54,7 +54,7 @@ ELSEWHERE = {
         "Sum",
     },
     # Notes what a cluster takes.
-    "noting.py": {"Shape"},
+    "shape_recorder.py": {"Shape"},
     # How loops are written that have a known number of rounds.
     "loop_rounds.py": {
         "Add",

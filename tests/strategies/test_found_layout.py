@@ -9,6 +9,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.ir.lowered import Form
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.imagined_steps import ImaginedSteps
 from kerasmgpu.strategies.layout_report import prepared_step
@@ -115,7 +116,7 @@ def test_layouts_are_counted_as_they_are_lowered(request, of, axes):
             counted(program, one)
             for program, one in (
                 (laid_out, laid_out.communication()),
-                (alone, alone.lowered()[0].communication()),
+                (alone, alone.lowered(Form()).communication()),
             )
         ]
         assert sent[0] == sent[1] and sent[0]

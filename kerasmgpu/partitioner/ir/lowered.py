@@ -93,6 +93,31 @@ class Cluster:
     results: list[Value | str]
 
 
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How the program of a trace is written; a trace can have several forms.
+
+    Attributes:
+        is_compiled: Whether XLA compiles the operations of each replica.
+        with_outputs: Whether it returns what the traced function returns.
+        is_xla_form: Whether it takes the place of a form without XLA that trains
+            meanwhile. It draws the same random numbers as that one, so draws
+            aren't compiled.
+        groups: Group keys of its collectives, by members and mesh axis, if they
+            were chosen before it was written: a thread may write it, and keys are
+            counted in an order that is the same on all workers.
+        assigns_last: Whether assignments of variables wait for everything else.
+    """
+
+    is_compiled: bool = False
+    with_outputs: bool = True
+    is_xla_form: bool = False
+    groups: Mapping[Members, Sequence[int]] = dataclasses.field(
+        default_factory=dict
+    )
+    assigns_last: bool = False
+
+
 @dataclasses.dataclass(eq=False)
 class Lowered:
     """The program of a function, or of a body of a loop or branch.
@@ -106,15 +131,9 @@ class Lowered:
         outputs: The values that it returns.
         grouped: Outputs; partial sums among them are all-reduced together with
             sums of the last level, such as gradients.
-        is_compiled: Whether XLA compiles the operations of each replica.
-        is_beside: Whether it is compiled beside a form without XLA. It draws
-            the same random numbers as that one, so draws aren't compiled.
-        groups: Group keys of its collectives, by members and mesh axis, if they
-            were chosen before it was written: a thread may write it, and keys are
-            counted in an order that is the same on all workers.
+        form: Its `Form`; that of a body says what XLA compiles of the body.
         copied: Inputs of which each replica has a reference of its own.
         offloaded: Inputs that are handles of variables on the host.
-        assigns_last: Whether assignments of variables wait for everything else.
         instructions: See `instructions.py`.
         levels: Maps each node to its level, the number of sums on the longest
             path to it. The level is infinite (the last one) if it isn't 0, and
@@ -136,14 +155,9 @@ class Lowered:
     given: list[Value]
     outputs: list[Value]
     grouped: Sequence[Tensor] = ()
-    is_compiled: bool = False
-    is_beside: bool = False
-    groups: Mapping[Members, Sequence[int]] = dataclasses.field(
-        default_factory=dict
-    )
+    form: Form = Form()
     copied: frozenset[Value] = frozenset()
     offloaded: frozenset[Value] = frozenset()
-    assigns_last: bool = False
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     levels: dict[Node, float] = dataclasses.field(default_factory=dict)
     after_batch: set[Node] = dataclasses.field(default_factory=set)
@@ -165,7 +179,9 @@ class Lowered:
         """Whether XLA compiles a node, or the nodes of its bodies."""
         if MUST_COMPILE in node.definition.attr:
             return True
-        return self.is_compiled and not (self.is_beside and _draws(node))
+        return self.form.is_compiled and not (
+            self.form.is_xla_form and _draws(node)
+        )
 
     def turn_of(self, instruction: Instruction) -> tuple[int, bool]:
         """Returns an instruction's phase, and whether each micro-batch runs it.

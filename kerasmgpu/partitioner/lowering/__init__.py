@@ -31,12 +31,14 @@ Passes on written nodes:
   all_passes.py        the list of all passes
   turns.py             order of micro-batches and collectives
   update_together.py   all replicas make a step's assignments, or none does
-  cluster_for_xla.py   which nodes XLA compiles together
+
+For XLA:
+  xla_clusters.py      which nodes XLA compiles together
+  xla_functions.py     outlines them as functions: the last pass
+  xla_replacements.py  operations that TensorFlow translates faster
+  xla_first_run.py     one device compiles, and the others load
   once.py              which nodes run once for all replicas
-  compilation.py       outlines them as functions
-  xla_forms.py         operations that TensorFlow translates faster
   content_names.py     names functions by their content
-  first_run.py         one device compiles, and the others load
 """
 
 from kerasmgpu import _import_on_use

@@ -13,13 +13,13 @@ from kerasmgpu.partitioner.ir.printing import (
     program_text,
 )
 from kerasmgpu.partitioner.lowering.building import Build
-from kerasmgpu.partitioner.lowering.compilation import cluster_for_xla
 from kerasmgpu.partitioner.lowering.turns import (
     assign_last,
     order_collectives,
     take_turns,
 )
 from kerasmgpu.partitioner.lowering.update_together import update_together
+from kerasmgpu.partitioner.lowering.xla_functions import cluster_for_xla
 from kerasmgpu.partitioner.passes.agree import agree
 from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums
@@ -90,7 +90,7 @@ class OnNodes(NamedTuple):
 def _updates_together(program: Lowered) -> bool:
     return (
         program.mesh.total > 1
-        and not program.assigns_last
+        and not program.form.assigns_last
         and program.fails_by_itself()
     )
 
@@ -161,7 +161,7 @@ PASSES: Sequence[OnProgram | OnNodes] = (
     OnNodes(
         assign_last,
         "assignments wait for everything else, on all workers",
-        lambda program: program.assigns_last,
+        lambda program: program.form.assigns_last,
     ),
     OnNodes(
         update_together,

@@ -437,7 +437,7 @@ class CollectiveReplicas(Replicas):
         sent_type = SENT_AS.get(tensor.dtype, tensor.dtype)
         value = build.cast(references[0], sent_type, place)
         is_first = self.mesh.worker == 0
-        if build.program.is_compiled:
+        if build.program.form.is_compiled:
             value = build.value_if(is_first, value, place)
         elif not is_first:
             value = build.op("ZerosLike", [value], place)[0]

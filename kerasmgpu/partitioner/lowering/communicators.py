@@ -160,7 +160,7 @@ class Communicator(NamedTuple):
         groups = build.keep(
             ("groups", self.name, along),
             lambda: (
-                build.program.groups.get((self.name, along))
+                build.program.form.groups.get((self.name, along))
                 or _new_keys(mesh, along, self.options.group_numbers)
             ),
         )

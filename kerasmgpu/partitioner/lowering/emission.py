@@ -330,7 +330,7 @@ def _first_only(build: Build, part: ir.FirstOnly) -> None:
     (every,) = mesh.planning_axes
     others = tuple(axis for axis in every if axis not in part.summed)
     is_first = [mesh.index(place, others) == 0 for place in range(mesh.num)]
-    if build.program.is_compiled:
+    if build.program.form.is_compiled:
         # XLA compiles one function for all replicas, which is passed whether it
         # runs on the job's first one.
         made = [

@@ -34,7 +34,7 @@ def runs_once(program: Lowered, instruction: Instruction) -> bool | None:
         and where it doesn't matter: XLA compiles nothing, or there is only one
         device.
     """
-    if not program.is_compiled or len(set(program.mesh.devices)) == 1:
+    if not program.form.is_compiled or len(set(program.mesh.devices)) == 1:
         return None
     if isinstance(instruction, (Operation, Region)):
         if instruction.runs is Runs.TOGETHER:
@@ -61,7 +61,7 @@ def nodes_of_once(build: Function, nodes: Nodes) -> set[str]:
         Set of names; empty if XLA compiles nothing, or on one device.
     """
     first, writer = build.mesh.devices[0], build.writer
-    if not build.program.is_compiled or len(set(build.mesh.devices)) == 1:
+    if not build.program.form.is_compiled or len(set(build.mesh.devices)) == 1:
         return set()
     once: set[str] = set()
     for name, node in nodes.items():

@@ -302,7 +302,7 @@ def _late(build: Build, step: _Step) -> dict[str, int]:
     once. XLA compiles them together; there they are before it.
     """
     late: dict[str, int] = {}
-    if build.program.is_compiled:
+    if build.program.form.is_compiled:
         return late
     takers = collections.defaultdict(list)
     for name, needs in step.needs.items():

@@ -3,7 +3,7 @@
 `lowering/all_passes.py` lists all passes in their order, and what each does.
 """
 
-from collections.abc import Sequence
+import dataclasses
 
 from kerasmgpu import _import_on_use
 from kerasmgpu.partitioner.ir.exchanges import LookUp
@@ -11,54 +11,29 @@ from kerasmgpu.partitioner.ir.instructions import (
     Constant,
     Instruction,
     Operation,
-    Value,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region, values
-from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.passes.group_sums import levels
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.rules import tables
 from kerasmgpu.partitioner.rules.kinds import REPLICATED
-from kerasmgpu.partitioner.rules.table import Plan, Plans
-from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.records import Trait
 
 _import_on_use(__name__)
 
 
-def unlowered(
-    name: str,
-    graph: Graph,
-    plans: tuple[Plans, ...],
-    mesh: Mesh,
-    given: Sequence[Value],
-    outputs: Sequence[Value],
-    grouped: Sequence[Tensor] = (),
-    is_compiled: bool = False,
-    is_beside: bool = False,
-) -> Lowered:
-    """Returns the program of a planned graph, as it is before any pass.
+def with_instructions(program: Lowered) -> Lowered:
+    """Adds the instructions of a planned graph, as they are before any pass.
 
     Each operation takes values in the kinds that its plan wants, even if no
-    instruction makes these values yet; see `insert_reshards`. Arguments are
-    those of `Lowered`.
+    instruction makes these values yet; see `insert_reshards`.
     """
-    found = levels(graph, plans)
-    program = Lowered(
-        name,
-        graph,
-        plans,
-        mesh,
-        list(given),
-        list(outputs),
-        grouped,
-        is_compiled,
-        is_beside,
-    )
-    program.levels = found
+    program.levels = levels(program.graph, program.plans)
     program.instructions = [
         instruction_of(node, program)
-        for node in sorted(graph.nodes, key=found.__getitem__)
+        for node in sorted(program.graph.nodes, key=program.levels.__getitem__)
         # Known sizes are written where they are needed.
         if node.type != "Input" and not is_known(node)
     ]
@@ -66,7 +41,7 @@ def unlowered(
 
 
 def instruction_of(node: Node, program: Lowered) -> Instruction:
-    """Returns the instruction of a node as `unlowered` has it."""
+    """Returns the instruction of a node as `with_instructions` adds it."""
     if node.type == "Const":
         return Constant((), (program.whole(node.outputs[0]),), node)
     plans = tuple(of_axis.nodes[node] for of_axis in program.plans)
@@ -95,16 +70,14 @@ def _bodies(
         made = [(REPLICATED,) if is_condition else plan.gives for plan in plans]
         given = values(body.inputs, carried)
         outputs = values(body.outputs, made)
-        bodies.append(
-            unlowered(
-                f"{node.name} {number}",
-                body,
-                inner,
-                program.mesh,
-                given,
-                outputs,
-                is_compiled=program.compiles(node),
-                is_beside=program.is_beside,
-            )
+        form = dataclasses.replace(
+            program.form,
+            is_compiled=program.compiles(node),
+            assigns_last=False,
         )
+        name = f"{node.name} {number}"
+        lowered = Lowered(
+            name, body, inner, program.mesh, given, outputs, form=form
+        )
+        bodies.append(with_instructions(lowered))
     return bodies

@@ -62,8 +62,8 @@ def pays(program: Lowered) -> bool:
         mesh.shares_memory
         and mesh.num == mesh.total >= FEWEST_REPLICAS
         and mesh.micro_batches == 1
-        and not program.is_compiled
-        and not program.assigns_last
+        and not program.form.is_compiled
+        and not program.form.assigns_last
         and mesh.num_axes == 1
         and not any(is_of_variable(one.kind) for one in program.given)
     )

@@ -59,7 +59,7 @@ class OneDeviceStep:
 
     def __init__(self, program: Program, written: Written) -> None:
         self._trace = program.trace
-        self._is_compiled = program.is_compiled
+        self._is_compiled = program.form.is_compiled
         self._like = written
         self._captured = [outer for _, outer in program.trace.captured]
         self.variables = [_variable(outer) for outer in self._captured]

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,7 +30,9 @@ class Written:
         captured: Tensors that are passed after the leaves.
         widths: For each leaf the number of tensors that it is passed as.
         has_outputs: Whether it returns what the traced function returns.
-        in_turns: The function for the first run, or `None`; see `first_run.py`.
+        in_turns: The function for the first run, or `None`; see `xla_first_run.py`.
+        queues: Maps functions that another worker compiles to the names of the
+            queues on which their clusters wait, or `None`.
         one_at_a_time: Lock of its runs; by default a new one if it has
             collectives.
     """
@@ -45,6 +47,7 @@ class Written:
         has_outputs: bool,
         lowered: Lowered,
         in_turns: function_pb2.FunctionDef | None = None,
+        queues: Mapping[str, str] | None = None,
         one_at_a_time: contextlib.AbstractContextManager | None = None,
     ) -> None:
         self.library = library
@@ -52,6 +55,7 @@ class Written:
             threading.RLock() if self.communicates else contextlib.nullcontext()
         )
         self.has_outputs = has_outputs
+        self.queues = queues or {}
         self.lowered = lowered
         self.name = library[-1].signature.name
         self.widths = widths
@@ -180,7 +184,7 @@ class Written:
         )
 
     def take_first(self) -> "Written":
-        """Returns the function of the first run, once; see `first_run.py`."""
+        """Returns the function of the first run, once; see `xla_first_run.py`."""
         first, self.first = self.first, None
         return first or self
 

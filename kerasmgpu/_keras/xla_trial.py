@@ -1,8 +1,9 @@
 """Runs a training step without XLA, and finds out whether XLA is faster.
 
-Training begins without XLA. A thread writes and compiles the other form
-(`partitioner/runtime/ahead.py`); then both are timed in turns, and the faster
-one stays. Workers of a job go from one stage to the next in the same execution.
+Training begins without XLA. A thread writes and compiles the form for XLA
+(`partitioner/runtime/background_compilation.py`); then both are timed in turns,
+and the faster one stays. Workers of a job go from one stage to the next in the
+same execution.
 """
 
 import collections
@@ -22,8 +23,12 @@ from absl import logging
 from kerasmgpu._keras import fit, memory_errors, xla_choice
 from kerasmgpu.engine import exit_waits
 from kerasmgpu.engine.exact_strategy import ExactStrategy
+from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime.ahead import Ahead, CantCompile
+from kerasmgpu.partitioner.runtime.background_compilation import (
+    BackgroundCompilation,
+    CantCompile,
+)
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.written import Written
 
@@ -44,7 +49,7 @@ Course = Generator[Callable[[Any], Any], float | None, None]
 """Yields what runs the next execution, and is sent its seconds."""
 
 
-class Steered:
+class XlaTrial:
     """Runs a training step's executions, without XLA until XLA is chosen.
 
     Where an earlier run has chosen it, they are compiled from the first one on.
@@ -62,23 +67,33 @@ class Steered:
         self.plain = self._strategy.execution(program, written, steps)
         self._now: Callable[[Any], Any] = self.plain
         self._course: Course | None = None
+        self._compilation: BackgroundCompilation
         self._is_timed = self._is_said = False
 
-    def begin(self, request: xla_choice.Request | None) -> None:
-        """Begins to make the compiled form, unless it has begun, or isn't wanted.
+    def begin(self, feed: Feed) -> Callable[[Any], Any]:
+        """Begins to make the form for XLA, unless it has begun or isn't wanted.
 
-        Args:
-            request: The `xla_choice.Request`. Without one, the form is made only
-                if XLA has been chosen.
+        It is if a choice is asked for, or XLA has been chosen.
+
+        Returns:
+            What runs the executions on the feed's iterators.
         """
         model = self._model()
-        if self._course is not None or model is None:
-            return
+        if model is None or model.jit_compile:
+            return self.plain
+        request = xla_choice.request(model)
+        if self._strategy.num_workers > 1 and not feed.agrees:
+            if request is not None:
+                self._say_why_not(
+                    "workers may have batches of different sizes in one step"
+                )
+            return self.plain
         known = xla_choice.choice(model)
-        if known is False or request is None and known is None:
-            return
-        self._course = self._steps(model, None if known else request)
-        self._advance(self._course, None)
+        is_wanted = known is None and request is not None or known
+        if self._course is None and is_wanted:
+            self._course = self._steps(model, None if known else request)
+            self._advance(self._course, None)
+        return self
 
     def __call__(self, iterator: Any) -> Any:
         """Runs an execution; see `Execution`."""
@@ -100,7 +115,7 @@ class Steered:
             self._course, self._now, self._is_timed = None, self.plain, False
             raise
 
-    def say_why_not(self, why: str) -> None:
+    def _say_why_not(self, why: str) -> None:
         """Logs once that the model trains without XLA."""
         if not self._is_said:
             model = self._model()
@@ -123,34 +138,30 @@ class Steered:
         self, model: keras.Model, request: xla_choice.Request | None
     ) -> Course:
         try:
-            program, written, _ = self._given
-            ahead = Ahead(program, written.has_outputs)
+            program, written, steps = self._given
+            self._compilation = BackgroundCompilation(
+                program, written.has_outputs
+            )
             if request is None and xla_choice.is_restored(model):
-                yield from self._compiled_at_once()
-            yield from self._chosen(model, ahead, request)
+                # An earlier run has compiled it, which was kept.
+                form = program.xla_form(written.has_outputs)
+                run = self._strategy.execution(
+                    program, program.written_as(form), steps
+                )
+                while True:
+                    yield run
+            yield from self._chosen(model, request)
         except (CantCompile, InputError, tf.errors.OpError) as error:
-            self.say_why_not(str(error).partition("\n")[0].rstrip("."))
+            self._say_why_not(str(error).partition("\n")[0].rstrip("."))
             if xla_choice.choice(model):
                 xla_choice.set_choice(model, False)
         while True:
             yield self.plain
 
-    def _compiled_at_once(self) -> Course:
-        """Runs the compiled form from the first step on, as an earlier run did."""
-        program, written, steps = self._given
-        compiled = program.beside()
-        run = self._strategy.execution(
-            compiled, compiled.written(written.has_outputs), steps
-        )
-        while True:
-            yield run
-
     def _chosen(
-        self,
-        model: keras.Model,
-        ahead: Ahead,
-        request: xla_choice.Request | None,
+        self, model: keras.Model, request: xla_choice.Request | None
     ) -> Course:
+        compilation = self._compilation
         for _ in range(_SETTLED):
             yield self.plain
         if request is not None and not request.at_once:
@@ -167,23 +178,27 @@ class Steered:
             model.name,
         )
         try:
-            yield from self._meanwhile(ahead, ahead.write, self.plain)
-            ahead.add()
-            yield from self._meanwhile(ahead, ahead.make_ready, self.plain)
-            both = self._strategy.execution(*self._given, run=ahead)
+            yield from self._meanwhile(compilation.write, self.plain)
+            compilation.add()
+            yield from self._meanwhile(compilation.make_ready, self.plain)
+            both = self._strategy.execution(*self._given, run=compilation)
             yield both
-            yield from self._compile(ahead, self.plain)
+            yield from self._compile(self.plain)
             if request is not None:
-                chosen = yield from self._timed(request, both)
-                xla_choice.set_choice(model, chosen)
+                self._is_timed = True
+                seconds = yield from xla_choice.timings(
+                    request.executions, (self.plain, both)
+                )
+                self._is_timed = False
+                xla_choice.set_choice(model, request.decide(seconds))
             if xla_choice.choice(model):
                 self.plain.forget()
             while xla_choice.choice(model):
-                if ahead.pending:
-                    yield from self._compile(ahead, both)
+                if compilation.pending:
+                    yield from self._compile(both)
                 yield both
         finally:
-            ahead.stop()
+            compilation.stop()
 
     def _until_it_pays(self) -> Course:
         times: collections.deque[float] = collections.deque(maxlen=_SETTLED)
@@ -198,19 +213,18 @@ class Steered:
             seconds = left * statistics.median(times)
             pays = self._strategy.any_worker(seconds >= _LEAST_SECONDS)
 
-    def _compile(self, ahead: Ahead, run: Callable[[Any], Any]) -> Course:
-        pending = ahead.pending
-        yield from self._meanwhile(
-            ahead, functools.partial(ahead.compile, pending), run
-        )
-        ahead.use(pending)
+    def _compile(self, run: Callable[[Any], Any]) -> Course:
+        pending = self._compilation.pending
+        work = functools.partial(self._compilation.compile, pending)
+        yield from self._meanwhile(work, run)
+        self._compilation.use(pending)
 
     def _meanwhile(
-        self, ahead: Ahead, work: Callable[[], None], run: Callable[[Any], Any]
+        self, work: Callable[[], None], run: Callable[[Any], Any]
     ) -> Course:
         """Runs executions until a thread has done its work, on all workers."""
         every = _EVERY if self._strategy.num_workers > 1 else 1
-        thread, is_done = _Background(work, ahead.stop), False
+        thread, is_done = _Background(work, self._compilation.stop), False
         while not is_done:
             for _ in range(every):
                 yield run
@@ -221,22 +235,6 @@ class Steered:
             if error is not None:
                 why = f"{type(error).__name__}: {error}"
             raise CantCompile(why) from error
-
-    def _timed(
-        self, request: xla_choice.Request, both: Callable[[Any], Any]
-    ) -> Generator[Callable[[Any], Any], float | None, bool]:
-        seconds: xla_choice.Seconds = {False: [], True: []}
-        # Two blocks of each, in turns: a machine that becomes slower during the
-        # trial affects both.
-        half = -(-request.executions // 2)
-        self._is_timed = True
-        for kind in (False, True, False, True):
-            for number in range(-xla_choice.WARM_UP, half):
-                took = yield both if kind else self.plain
-                if number >= 0 and took is not None:
-                    seconds[kind].append(took)
-        self._is_timed = False
-        return request.decide(seconds)
 
 
 def _executions(running: fit.Fit | None) -> float:

@@ -203,23 +203,20 @@ def _large_enough(
 def _is_compilable(
     build: Function, name: str, node: node_def_pb2.NodeDef
 ) -> bool:
+    traits = record(node.op).traits
     if (
         not _is_on_replica(build, name, node)
-        or Trait.OUTSIDE_XLA in record(node.op).traits
+        or not {Trait.OUTSIDE_XLA, Trait.SIZED_BY_VALUES}.isdisjoint(traits)
         or name in build.writer.of_varying_sizes
     ):
         return False
-    if Trait.SIZED_BY_VALUES in record(node.op).traits:
-        return False
-    if build.program.is_beside and _draws(build, node):
+    if build.program.form.is_xla_form and _draws(build, node):
         return False
     device_type = "XLA_CPU_JIT" if build.mesh.has_cpus else "XLA_GPU_JIT"
     if not has_kernels(node.op, device_type):
         return False
-    if (
-        Trait.XLA_BODIES not in record(node.op).traits
-        and graphs.op_definition(node.op).is_stateful
-    ):
+    is_stateful = graphs.op_definition(node.op).is_stateful
+    if is_stateful and Trait.XLA_BODIES not in traits:
         return False
     return not _UNSUPPORTED_TYPES & _types(node)
 

@@ -1,10 +1,9 @@
-"""Writes the form of a compiled step that notes what its clusters take."""
+"""Writes the form of a step that records what the clusters for XLA take."""
 
-import collections
 import copy
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,19 +22,24 @@ from kerasmgpu.partitioner.step.records import Trait, record
 _numbers = itertools.count()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Any:
-    """Shape and type of a tensor whose content doesn't matter."""
+class _Argument(NamedTuple):
+    """An argument of a cluster.
 
-    shape: tuple[int, ...]
+    Attributes:
+        place: Integer, which of the recorded tensors tells what it is.
+        is_whole: Whether that tensor is the argument; else it is its shape.
+    """
+
     dtype: tf.DType
+    place: int
+    is_whole: bool
 
-    def tobytes(self) -> None:
-        """`None`, where an array has the content that a program depends on."""
 
+class ShapeRecorder:
+    """The form of a step that XLA doesn't compile, and that records shapes.
 
-class Noting:
-    """The form of a written function that XLA doesn't compile, and that notes.
+    Args:
+        written: The form that XLA compiles.
 
     Attributes:
         written: `Written` of this form. It returns more tensors behind the
@@ -45,26 +49,20 @@ class Noting:
     """
 
     def __init__(self, written: Written) -> None:
-        self._compiled = written
+        self._lowered = written.lowered
         functions = {one.signature.name: one for one in written.library}
         main = function_pb2.FunctionDef()
         main.CopyFrom(written.library[-1])
-        main.signature.name += "_noting"
+        main.signature.name += "_recording"
         nodes = {node.name: node for node in main.node_def}
         plain: dict[str, function_pb2.FunctionDef] = {}
-        self._types: dict[str, list[tf.DType]] = {}
         self._calls: dict[str, node_def_pb2.NodeDef] = {}
-        self._are_whole = collections.defaultdict(list)
-        self._places: list[list[int]] = []
+        self._arguments: dict[str, list[_Argument]] = {}
         places: dict[tuple[str, bool], int] = {}
         types: list[tf.DType] = []
         for cluster in written.lowered.clusters:
             function, call = functions[cluster.function], nodes[cluster.call]
             self._calls[cluster.call] = copy.deepcopy(call)
-            inputs = function.signature.input_arg
-            self._types[cluster.function] = [
-                tf.as_dtype(one.type) for one in inputs
-            ]
             if cluster.function not in plain:
                 plain[cluster.function] = copy.deepcopy(function)
                 plain[cluster.function].signature.name += "_plain"
@@ -72,15 +70,16 @@ class Noting:
             call.attr["f"].func.name += "_plain"
             del call.attr[XLA_MUST_COMPILE]
             has_loops = _has_loops(function, functions)
-            own = []
-            for reference, dtype in zip(
-                call.input, self._types[cluster.function]
+            own = self._arguments[cluster.call] = []
+            for reference, given in zip(
+                call.input, function.signature.input_arg
             ):
+                dtype = tf.as_dtype(given.type)
                 is_whole = has_loops or not dtype.is_floating
                 if (reference, is_whole) not in places:
                     places[reference, is_whole] = len(types)
                     types.append(dtype if is_whole else tf.int32)
-                    name = f"noted_{len(types)}"
+                    name = f"recorded_{len(types)}"
                     main.signature.output_arg.append(argument(name, types[-1]))
                     main.ret[name] = reference
                     if not is_whole:
@@ -92,48 +91,40 @@ class Noting:
                         )
                         set_attributes(node, {"T": dtype, "out_type": tf.int32})
                         main.ret[name] = f"{name}:output:0"
-                own.append(places[reference, is_whole])
-                self._are_whole[cluster.call].append(is_whole)
-            self._places.append(own)
+                place = places[reference, is_whole]
+                own.append(_Argument(dtype, place, is_whole))
         self.number = len(types)
         self.written = written.variant([*plain.values(), main], types)
 
-    def arguments(self, noted: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Returns what was noted of each argument of each cluster."""
-        return [[noted[place] for place in own] for own in self._places]
-
     def given(
-        self, cluster: Cluster, tensors: Sequence[tf.Tensor]
-    ) -> list["np.ndarray | _Any"]:
-        """Returns the arguments of a cluster, from what was noted of them."""
-        given: list[np.ndarray | _Any] = []
-        for tensor, dtype, is_whole in zip(
-            tensors,
-            self._types[cluster.function],
-            self._are_whole[cluster.call],
-        ):
-            array = tensor.numpy()
-            given.append(array if is_whole else _Any(tuple(array), dtype))
+        self, cluster: Cluster, recorded: Sequence[tf.Tensor]
+    ) -> list[np.ndarray | tf.TensorSpec]:
+        """Returns the arguments of a cluster, from what a step has recorded.
+
+        Of those whose content doesn't matter, shape and type.
+        """
+        given: list[np.ndarray | tf.TensorSpec] = []
+        for dtype, place, is_whole in self._arguments[cluster.call]:
+            array = recorded[place].numpy()
+            given.append(array if is_whole else tf.TensorSpec(array, dtype))
         return given
 
     def alone(self, cluster: Cluster) -> Written:
         """Returns a function of a cluster's arguments that only calls it."""
         function = function_pb2.FunctionDef()
-        function.signature.name = f"kerasmgpu_ahead_{next(_numbers)}"
+        function.signature.name = f"kerasmgpu_alone_{next(_numbers)}"
         node = function.node_def.add()
         node.CopyFrom(self._calls[cluster.call])
         del node.input[:]
-        for number, dtype in enumerate(self._types[cluster.function]):
+        for number, one in enumerate(self._arguments[cluster.call]):
             name = f"argument_{number}"
             node.input.append(name)
-            function.signature.input_arg.append(argument(name, dtype))
+            function.signature.input_arg.append(argument(name, one.dtype))
         # TensorFlow prunes a call of which nothing is returned.
         dtype = tf.as_dtype(node.attr["Tout"].list.type[0])
         function.signature.output_arg.append(argument("output", dtype))
         function.ret["output"] = f"{node.name}:output:0"
-        return Written(
-            [function], [], [dtype], [], [], True, self._compiled.lowered
-        )
+        return Written([function], [], [dtype], [], [], True, self._lowered)
 
 
 def _has_loops(

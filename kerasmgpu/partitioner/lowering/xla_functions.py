@@ -1,6 +1,6 @@
 """Outlines XLA clusters: each becomes a function that XLA compiles.
 
-`cluster_for_xla.py` decides which nodes are a cluster.
+`xla_clusters.py` decides which nodes are a cluster.
 """
 
 import collections
@@ -10,15 +10,15 @@ from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.ir.lowered import Cluster
-from kerasmgpu.partitioner.lowering import xla_forms
-from kerasmgpu.partitioner.lowering.cluster_for_xla import (
+from kerasmgpu.partitioner.lowering import xla_replacements
+from kerasmgpu.partitioner.lowering.content_names import add_by_content
+from kerasmgpu.partitioner.lowering.function_writer import Function
+from kerasmgpu.partitioner.lowering.writing import Nodes, Writer
+from kerasmgpu.partitioner.lowering.xla_clusters import (
     Key,
     clusters_of,
     log_uncompiled,
 )
-from kerasmgpu.partitioner.lowering.content_names import add_by_content
-from kerasmgpu.partitioner.lowering.function_writer import Function
-from kerasmgpu.partitioner.lowering.writing import Nodes, Writer
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import (
     XLA_MUST_COMPILE,
@@ -35,7 +35,7 @@ def cluster_for_xla(build: Function) -> None:
     enclosing one, as the body of a replica's loop, only operations of a
     `tf.function(jit_compile=True)` are clustered (`graph.MUST_COMPILE`).
     """
-    only_marked = not build.program.is_compiled or build.mesh.is_anywhere
+    only_marked = not build.program.form.is_compiled or build.mesh.is_anywhere
     if only_marked and not _has_marks(build.graph):
         return
     writer, outputs = build.writer, build.outputs
@@ -88,7 +88,7 @@ def cluster_for_xla(build: Function) -> None:
             )
         )
     writer.replace(set(cluster_of), replacements)
-    if not only_marked and not build.program.is_beside:
+    if not only_marked and not build.program.form.is_xla_form:
         log_uncompiled(build, nodes)
     build.outputs = [replacements.get(r, r) for r in outputs]
 
@@ -174,7 +174,7 @@ class _Cluster:
                     node.input.append(self._arguments[reference])
             taken = values.get(next(iter(nodes[name].input), ""))
             rank = None if taken is None else taken.tensor.rank
-            output = xla_forms.replaced(node, rank, written)
+            output = xla_replacements.replaced(node, rank, written)
             if output is None:
                 written.node_def.append(node)
             else:

@@ -1,9 +1,9 @@
 """Compiles a step with XLA while its form without XLA trains.
 
-The compiled form is written by a thread. What its clusters take is known when a
-step has run: one step runs in a third form, which has the clusters' calls but
-XLA doesn't compile them, and which also returns the shapes, and the integers, of
-their arguments. With such arguments the thread calls each cluster, alone.
+A thread writes the form for XLA. What its clusters take is known when a step has
+run: one step runs in a third form, whose clusters XLA doesn't compile, and which
+also returns the shapes, and the integers, of their arguments (`ShapeRecorder`).
+With such arguments the thread calls each cluster, alone.
 """
 
 import functools
@@ -15,14 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from kerasmgpu.partitioner.ir.lowered import Cluster
-from kerasmgpu.partitioner.lowering import first_run
+from kerasmgpu.partitioner.lowering import xla_first_run
 from kerasmgpu.partitioner.runtime.making import making
-from kerasmgpu.partitioner.runtime.noting import Noting
 from kerasmgpu.partitioner.runtime.program import Emitted, Program
+from kerasmgpu.partitioner.runtime.shape_recorder import ShapeRecorder
 from kerasmgpu.partitioner.runtime.written import Written, without_grappler
 
 MOST_SHAPES = 4
-"""Shapes of batches that are compiled for; others run in the noting form."""
+"""Shapes of batches that are compiled for; others run in the recording form."""
 
 _POLL_SECONDS = 0.1
 
@@ -34,11 +34,11 @@ class CantCompile(Exception):
     """Says why a program can't be compiled while it trains."""
 
 
-class Ahead:
-    """A program's compiled form, which is made while the program trains.
+class BackgroundCompilation:
+    """A program's form for XLA, which is compiled while the program trains.
 
     Call `write`, `add` and `make_ready`. Then it can be called for a step: it
-    runs without XLA, and notes the shapes of the batch. After `compile` and
+    runs without XLA, and records the shapes of the batch. After `compile` and
     `use`, steps of these shapes run compiled.
 
     Raises:
@@ -55,27 +55,27 @@ class Ahead:
         plain = program.written(with_outputs).lowered
         if any(one.clusters for one in plain.programs()):
             raise CantCompile("it has functions that are compiled in any case")
-        self._program = program.beside()
-        self._with_outputs = with_outputs
+        self._program = program
+        self._form = program.xla_form(with_outputs)
         self._emitted: Emitted
         self._written: Written
-        self._noting: Noting
-        self._note: _Guarded
+        self._recorder: ShapeRecorder
+        self._record: _Guarded
         self._run: _Guarded
         self._compiled: set[tuple[Any, ...]] = set()
-        self._noted: dict[Shapes, list[list[tf.Tensor]]] = {}
+        self._recorded: dict[Shapes, list[tf.Tensor]] = {}
         self._used: set[Shapes] = set()
         self._is_stopped = False
 
     # While the program trains ------------------------------------------------
 
     def write(self) -> None:
-        """Writes the compiled form; a thread can do it."""
+        """Writes the form for XLA; a thread can do it."""
         with making:
-            self._emitted = self._program.emitted(self._with_outputs)
+            self._emitted = self._program.emitted(self._form)
 
     def add(self) -> None:
-        """Adds the compiled form to TensorFlow's library; collective.
+        """Adds the form for XLA to TensorFlow's library; collective.
 
         Raises:
             CantCompile: If what a cluster takes can't be known before it runs.
@@ -87,15 +87,15 @@ class Ahead:
             one.clusters for one in lowered.programs() if one is not lowered
         ):
             raise CantCompile("replicas communicate in a loop or branch of it")
-        self._written = self._program.added(self._emitted, self._with_outputs)
-        self._noting = Noting(self._written)
+        self._written = self._program.added(self._emitted)
+        self._recorder = ShapeRecorder(self._written)
         del self._emitted
 
     def make_ready(self) -> None:
         """Makes executors of both forms that take a batch; a thread can do it."""
         leaves = self._leaves()
-        self._note = _Guarded(self._noting.written, leaves)
-        self._note.make_ready()
+        self._record = _Guarded(self._recorder.written, leaves)
+        self._record.make_ready()
         self._run = _Guarded(self._written, leaves)
 
     def __call__(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -103,35 +103,35 @@ class Ahead:
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         if shapes in self._used:
             return self._run(tensors)
-        outputs = self._note(tensors)
-        number = len(outputs) - self._noting.number
-        if len(self._noted) < MOST_SHAPES and shapes not in self._noted:
-            self._noted[shapes] = self._noting.arguments(outputs[number:])
+        outputs = self._record(tensors)
+        number = len(outputs) - self._recorder.number
+        if len(self._recorded) < MOST_SHAPES:
+            self._recorded.setdefault(shapes, outputs[number:])
         return outputs[:number]
 
     @property
     def pending(self) -> set[Shapes]:
-        """The shapes of batches that were noted, and aren't compiled for."""
-        return self._noted.keys() - self._used
+        """The shapes of batches that were recorded, and aren't compiled for."""
+        return self._recorded.keys() - self._used
 
     def compile(self, pending: set[Shapes]) -> None:
-        """Compiles for some batches that were noted; a thread should do it.
+        """Compiles for some batches that were recorded; a thread should do it.
 
         Raises:
             tf.errors.OpError: What XLA can't compile, or if memory runs out.
         """
         clusters = self._written.lowered.clusters
         for shapes in sorted(pending):
-            for cluster, tensors in zip(clusters, self._noted[shapes]):
+            for cluster in clusters:
                 if self._is_stopped:
                     return
-                self._compile(cluster, tensors)
+                self._compile(cluster, self._recorded[shapes])
         self._run.make_ready()
 
     def use(self, compiled: set[Shapes]) -> None:
         """Uses what `compile` has made, from the next step on."""
         self._used |= compiled
-        self._noted.update(dict.fromkeys(compiled, []))  # Frees the tensors.
+        self._recorded.update(dict.fromkeys(compiled, []))  # Frees the tensors.
 
     def stop(self) -> None:
         """Ends `compile` after the cluster that it is at."""
@@ -156,13 +156,9 @@ class Ahead:
                 leaves.append((tf.TensorSpec(shape, leaf.dtype), device))
         return leaves
 
-    def _compile(self, cluster: Cluster, tensors: list[tf.Tensor]) -> None:
-        given = self._noting.given(cluster, tensors)
-        key = (
-            cluster.device,
-            cluster.function,
-            *((one.shape, one.tobytes()) for one in given),
-        )
+    def _compile(self, cluster: Cluster, recorded: list[tf.Tensor]) -> None:
+        given = self._recorder.given(cluster, recorded)
+        key = cluster.device, cluster.function, *map(_known, given)
         if key in self._compiled:
             return
         self._wait_for(cluster.function)
@@ -173,17 +169,24 @@ class Ahead:
                 else tf.raw_ops.Empty(shape=one.shape, dtype=one.dtype)
                 for one in given
             ]
-        self._noting.alone(cluster)(arguments)
+        self._recorder.alone(cluster)(arguments)
         self._compiled.add(key)
 
     def _wait_for(self, function: str) -> None:
         """Waits while another worker of this machine compiles a function."""
-        queue = self._program.queues.get(function)
+        queue = self._written.queues.get(function)
         host = self._program.replicas.mesh.host
         while queue and not self._is_stopped:
-            if first_run.is_released(queue, host):
+            if xla_first_run.is_released(queue, host):
                 return
             time.sleep(_POLL_SECONDS)
+
+
+def _known(argument: np.ndarray | tf.TensorSpec) -> Any:
+    """Returns what a compiled program depends on, of an argument."""
+    if isinstance(argument, np.ndarray):
+        return argument.shape, argument.tobytes()
+    return argument
 
 
 class _Guarded:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 from tensorflow.python.eager import context
 
-from kerasmgpu.partitioner.lowering.xla_forms import replaced
+from kerasmgpu.partitioner.lowering.xla_replacements import replaced
 from kerasmgpu.partitioner.step.definitions import argument, set_attributes
 
 OUTPUTS = {"Relu": "activations", "ReluGrad": "backprops"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kerasmgpu.engine import compiled_ahead, xla_cache, xla_process
+from kerasmgpu.engine import xla_cache, xla_filled_folders, xla_process
 from kerasmgpu.engine.xla_files import XlaFiles
 from kerasmgpu.errors import InputError
 
@@ -13,42 +13,42 @@ COMMAND = "my_module:build --replicas=4"
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch):
-    monkeypatch.setattr(compiled_ahead, "_said", set())
+    monkeypatch.setattr(xla_filled_folders, "_said", set())
 
 
 def test_one_for_other_versions_is_refused_with_what_differs(tmp_path):
     XlaFiles(tmp_path, THERE)
-    compiled_ahead.add_command(tmp_path, COMMAND)
+    xla_filled_folders.add_command(tmp_path, COMMAND)
     with pytest.raises(InputError) as caught:
-        compiled_ahead.look_into(tmp_path, HERE)
+        xla_filled_folders.look_into(tmp_path, HERE)
     assert DIFFER in str(caught.value)
     XlaFiles(tmp_path, HERE)
-    compiled_ahead.look_into(tmp_path, HERE)
+    xla_filled_folders.look_into(tmp_path, HERE)
 
 
 @pytest.mark.parametrize("mark", ["[]", "{"])
 def test_one_that_was_copied_in_part_is_refused(tmp_path, mark):
     (tmp_path / "compiled.json").write_text(mark)
     with pytest.raises(InputError, match="no programs there"):
-        compiled_ahead.look_into(tmp_path, HERE)
+        xla_filled_folders.look_into(tmp_path, HERE)
 
 
 def test_what_is_there_is_said_once(tmp_path, caplog):
     caplog.set_level("INFO", "absl")
-    compiled_ahead.look_into(tmp_path / "none", HERE)
+    xla_filled_folders.look_into(tmp_path / "none", HERE)
     assert not caplog.records
     XlaFiles(tmp_path, THERE)
     for _ in range(2):
-        compiled_ahead.look_into(tmp_path, HERE)
+        xla_filled_folders.look_into(tmp_path, HERE)
     (record,) = caplog.records
     assert f"devices: 0 ({DIFFER})." in record.getMessage()
 
 
 def test_commands_are_kept_once_each(tmp_path):
-    assert compiled_ahead.commands_of(tmp_path) is None
+    assert xla_filled_folders.commands_of(tmp_path) is None
     for command in (COMMAND, "other", COMMAND):
-        compiled_ahead.add_command(tmp_path, command)
-    assert compiled_ahead.commands_of(tmp_path) == [COMMAND, "other"]
+        xla_filled_folders.add_command(tmp_path, command)
+    assert xla_filled_folders.commands_of(tmp_path) == [COMMAND, "other"]
 
 
 def test_a_folder_that_the_user_names_is_looked_into(tmp_path, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_folder_that_the_user_names_is_looked_into(tmp_path, monkeypatch):
     default, named = tmp_path / "kerasmgpu/xla", tmp_path / "named"
     for folder in (default, named):
         folder.mkdir(parents=True, mode=0o700)
-        compiled_ahead.add_command(folder, COMMAND)
+        xla_filled_folders.add_command(folder, COMMAND)
     process = xla_process.XlaProcess.__new__(xla_process.XlaProcess)
     monkeypatch.setattr(process, "expect", lambda *_: True)
     monkeypatch.setattr(xla_cache, "_why_not", None)
