@@ -113,6 +113,7 @@ def test_a_fault_changes_the_digest_of_a_program(setting):
     check_fault(lambda: program_digest(setting), IN_PROGRAMS[setting])
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("key", IN_STEPS)
 def test_a_fault_changes_the_digest_of_a_step(key):
     check_fault(lambda: step_digest("Adam", key), IN_STEPS[key])
