@@ -256,7 +256,8 @@ def test_what_xla_cant_compile_ends_the_choice(replicas, caplog, monkeypatch):
     monkeypatch.setattr(Ahead, "compile", failing)
     model = compiled(replicas(2))
     with caplog.at_level(logging.INFO, "absl"):
-        fit(model, [callbacks.ChooseXla(2)], epochs=40)
+        choose = callbacks.ChooseXla(2)
+        fit(model, [choose, Until(choose)])
     assert "XLA: UnimplementedError: no such kernel." in caplog.text
 
 
@@ -317,6 +318,7 @@ def test_it_is_left_off_at_the_end_of_training(replicas, monkeypatch):
     assert steps == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_model_of_another_strategy_is_timed_at_once():
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])
