@@ -121,6 +121,7 @@ def adapters_are_added():
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
@@ -157,6 +158,7 @@ def test_adapters_are_laid_out_around_what_is_laid_out(strategy):
     assert {key: found[key] for key in before} == before
 
 
+@pytest.mark.slow
 def test_a_batch_by_hand_finds_a_layout(strategy):
     with strategy.scope():
         _, model = two_layers()

@@ -482,6 +482,7 @@ def test_megatrons_layout_sends_what_its_authors_count():
     ]
 
 
+@pytest.mark.slow
 def test_with_two_axes_each_gradient_is_summed_where_it_is():
     """Activations in the rows of a line; gradients along rows, in their parts."""
     distribution.set_distribution(model_parallel((2, 3)))
