@@ -108,6 +108,7 @@ def test_the_written_step_is_the_same(name, copies):
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -161,6 +162,7 @@ def test_weights_without_decay_are_another_kind(copies):
     assert_same(optimizer, copies)
 
 
+@pytest.mark.slow
 def test_rates_that_draw_are_drawn_for_each_variable(copies):
     class Drawn(optimizers.schedules.LearningRateSchedule):
         def __call__(self, step):
