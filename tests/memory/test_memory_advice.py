@@ -150,6 +150,7 @@ def test_a_layout_that_was_found_is_predicted():
     assert f"(weights {memory_advice.size(4 * weights)}, " in said
 
 
+@pytest.mark.slow
 def test_the_settings_of_sharded_steps_are_those_of_whole_ones():
     said = map(on_small_devices, (None, "weights"))
     fitting = [one.split("Would fit: ")[1] for one in said]
