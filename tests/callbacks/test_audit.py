@@ -222,9 +222,7 @@ def test_a_run_has_the_same_bits_with_and_without(settings):
         pytest.param(lambda: plain("sgd"), marks=pytest.mark.nightly),
         lambda: plain("adam"),
         # Nudges of weights are as large as its updates.
-        pytest.param(
-            lambda: plain(keras.optimizers.SGD(2e-5)), marks=pytest.mark.slow
-        ),
+        lambda: plain(keras.optimizers.SGD(2e-5)),
     ],
     ids=["sgd", "adam", "small updates"],
 )
