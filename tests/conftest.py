@@ -45,8 +45,9 @@ def pytest_addoption(parser):
         "--all",
         action="store_true",
         help="Run tests marked `slow`, too (jobs of several workers, programs "
-        "in processes of their own), and those marked `nightly` (whole tables, "
-        "of which the other tests are samples).",
+        "in processes of their own, further settings of what others run), and "
+        "those marked `nightly` (whole tables, of which the other tests are "
+        "samples).",
     )
 
 

@@ -35,6 +35,7 @@ def test_an_unknown_command_ends_with_the_nearest():
     assert "autoencoder" in line
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_help_is_that_of_the_module(name):
     done = console.run(name, "--help")

@@ -96,7 +96,7 @@ def of_function(variable):
     return variable.dtype == "float32" and len(variable.shape) - 1
 
 
-@pytest.mark.nightly(but=6)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "shard", ["optimizer", "weights", "embeddings", of_function]
 )
@@ -125,6 +125,7 @@ def test_memory_divides_as_a_strategy(shard, replicas, groups):
     assert divided or replicas == 1 and shard == "embeddings"
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("sizes", [(1, 3), (2, 2), (4, 1)])
 def test_memory_divides_as_a_layout_map(sizes):
     mesh = keras.distribution.DeviceMesh(

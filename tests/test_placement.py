@@ -54,6 +54,7 @@ def train(model, optimizer=None, **keywords):
     return fitted.history["loss"]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_a_placed_model_trains_as_the_same_model_without(run_eagerly):
     plain, placed = two_towers(), two_towers(placement.on_device)
@@ -159,6 +160,7 @@ def test_a_step_copies_activations_and_their_gradients_and_no_weights():
     assert "TanhGrad" in [operation.name for operation in measured.operations]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("setting", ["clipnorm", "global_clipnorm"])
 def test_clipped_gradients_are_what_is_applied(setting):
     weights = []
@@ -203,6 +205,7 @@ print(model.get_config()["layers"][1]["config"]["device"])
 """
 
 
+@pytest.mark.slow
 def test_a_machine_without_the_device_loads_the_model_and_says_so(tmp_path):
     model = keras.Sequential(
         [

@@ -154,6 +154,7 @@ largest("abc")  # wrong
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("mypy") is None, reason="mypy is not installed"
 )

@@ -7,6 +7,7 @@ included. Arrows that follow from others are left out.
 """
 
 import ast
+import functools
 import pathlib
 
 HERE = pathlib.Path(__file__).parent
@@ -20,6 +21,7 @@ _STYLE = (
 )
 
 
+@functools.cache
 def arrows(folder: pathlib.Path, prefix: str) -> dict[str, set[str]]:
     """Returns `{room: rooms that it imports}` of a folder's files and folders."""
     found: dict[str, set[str]] = {}

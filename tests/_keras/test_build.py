@@ -150,7 +150,7 @@ def branching_on_the_optimizer(scope):
     return fitted_small(model)
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "program",
     [
@@ -236,7 +236,9 @@ def test_code_that_makes_variables_is_traced_twice(replicas):
     assert traced == [False, True]
 
 
-@pytest.mark.parametrize("kind", [keras.Model, OneHot])
+@pytest.mark.nightly(but=1)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [OneHot, keras.Model])
 def test_what_is_restored_is_made_as_by_the_first_step(kind):
     loss = "categorical_crossentropy"
     if kind is keras.Model:

@@ -49,15 +49,16 @@ def in_order(source, num_epochs):
     return rows.to_iter_dataset().filter(lambda i: i != 5).map(Pairs()).batch(4)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "make_data, steps_per_epoch",
     [
         (loader, 5),
         (by_index, None),
         (in_order, 5),
-        pytest.param(loader, None, marks=pytest.mark.nightly),
-        pytest.param(by_index, 5, marks=pytest.mark.nightly),
-        pytest.param(in_order, None, marks=pytest.mark.nightly),
+        (loader, None),
+        (by_index, 5),
+        (in_order, None),
     ],
 )
 def test_a_run_goes_on_with_the_next_batch(
@@ -80,6 +81,7 @@ def test_a_run_goes_on_with_the_next_batch(
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("make_data", [in_order, loader])
 def test_replicas_end_as_without_the_break(tmp_path, replicas, make_data):
     def train(**keywords):

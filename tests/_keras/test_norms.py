@@ -96,7 +96,7 @@ STRATEGIES = {
 }
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_norms_are_exact_and_training_is_the_same(tmp_path, name):
     model = compiled(STRATEGIES[name]())
@@ -107,6 +107,7 @@ def test_norms_are_exact_and_training_is_the_same(tmp_path, name):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "num_replicas, options",
     [
@@ -168,6 +169,7 @@ def test_norms_have_no_loss_scale(tmp_path):
         assert norm == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_other_steps_run_the_model_s_own_program(tmp_path):
     traced = []
 
@@ -222,6 +224,7 @@ def test_a_step_that_another_callback_has_replaced_is_kept(tmp_path):
     assert event_files.values(tmp_path)["l2_norm/grad/global"]
 
 
+@pytest.mark.slow
 def test_another_fit_has_the_same_trace_and_a_compiled_model_another(tmp_path):
     traced = []
 

@@ -42,7 +42,7 @@ class Block(layers.Layer):
         self.parts = [
             layers.Dropout(0.3),
             layers.BatchNormalization(),
-            layers.LSTM(5),
+            layers.SimpleRNN(5),
             layers.Dense(7, "gelu"),
         ]
         self.supports_masking = True
@@ -132,6 +132,7 @@ def effects_without():
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "num_replicas, settings",
     [

@@ -66,7 +66,7 @@ def model_of(optimizer, other):
     x = keras.layers.Flatten()(keras.layers.Embedding(5, 2)(inputs))
     for dtype in ("float32", "float32", other, other, "float32"):
         x = keras.layers.Dense(6, "tanh", dtype=dtype)(x)
-        x = keras.layers.LayerNormalization(dtype=dtype)(x)
+    x = keras.layers.LayerNormalization()(x)
     model = keras.Model(inputs, keras.layers.Dense(2)(x))
     model.compile(optimizer, "mse", jit_compile=False)
     return model
@@ -104,11 +104,12 @@ def assert_same(optimizer, copies, **settings):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_written_step_is_the_same(name, copies):
     assert_same(OPTIMIZERS[name], copies)
-    # Float32: 5 of 7 vectors; 2 of 3 kernels. Float64: 5 vectors, a kernel.
-    assert len(copies) >= 13
+    # Float32: 4 of 5 vectors; 2 of 3 kernels. Float64: a vector, a kernel.
+    assert len(copies) >= 8
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -120,7 +121,7 @@ def test_the_written_step_is_the_same(name, copies):
 )
 def test_the_written_step_is_the_same_with(settings, copies):
     assert_same(OPTIMIZERS["adamw"], copies, **settings)
-    assert len(copies) >= 13
+    assert len(copies) >= 8
 
 
 class ByName(optimizers.SGD):
@@ -162,6 +163,7 @@ def test_weights_without_decay_are_another_kind(copies):
     assert_same(optimizer, copies)
 
 
+@pytest.mark.slow
 def test_rates_that_draw_are_drawn_for_each_variable(copies):
     class Drawn(optimizers.schedules.LearningRateSchedule):
         def __call__(self, step):

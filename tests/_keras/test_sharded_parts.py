@@ -91,6 +91,7 @@ def test_nothing_is_said_of_what_is_sharded(told, shard, keywords):
     assert not told(mirrored(shard, min_shard_bytes=0), **keywords)
 
 
+@pytest.mark.slow
 def test_nothing_is_said_without_shard_or_replicas(told):
     for strategy in (mirrored(None), mirrored("none"), mirrored("weights", 1)):
         assert not told(strategy)

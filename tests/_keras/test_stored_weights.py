@@ -122,6 +122,7 @@ def test_a_model_is_loaded_and_saved_without_its_file_in_memory(
     assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
 
 
+@pytest.mark.slow
 def test_other_formats_are_read_whole(files, mapped, tmp_path):
     folder, expected = files
     with zipfile.ZipFile(folder / "model.keras") as archive:

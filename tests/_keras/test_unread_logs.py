@@ -164,6 +164,7 @@ def test_a_step_with_results_is_not_traced_again_without(replicas):
     assert not are_left_out(logs)
 
 
+@pytest.mark.slow
 def test_results_come_back_when_somebody_looks(replicas):
     model, one_device = build(replicas(2)), build()
     fit(model), fit(one_device)
@@ -291,6 +292,7 @@ def of_a_list():
     return seen
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "losses",
     [

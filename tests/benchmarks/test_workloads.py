@@ -20,6 +20,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "name",
     [

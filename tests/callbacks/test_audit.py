@@ -164,14 +164,14 @@ OFFLOADED = {
 CASES = {
     "convolutions": (convolutions, 2, {}),
     "own step": (own, 3, {}),
+}
+SLOW_CASES = {
     "float16": (half, 2, {"micro_batches": 2}),
     "several steps": (
         lambda: plain("adam", steps_per_execution=2),
         4,
         WEIGHTS,
     ),
-}
-SLOW_CASES = {
     "convolutions, sharded": (convolutions, 4, WEIGHTS),
     "own step, sharded": (own, 2, WEIGHTS),
     "masks": (masked, 2, WEIGHTS),
@@ -198,6 +198,7 @@ def test_a_sound_step_is_equal(case):
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [WEIGHTS, {}], ids=["sharded", "whole"])
 def test_a_run_has_the_same_bits_with_and_without(settings):
     strategy, ended = kerasmgpu.strategy(2, **settings), []
@@ -264,7 +265,11 @@ def broken(monkeypatch, change):
     "num_replicas, text",
     [
         (3, "CPU:0 differs from CPU:1 and CPU:2 in layer 'second' ("),
-        (2, "CPU:0 and CPU:1 differ from each other in layer 'second' ("),
+        pytest.param(
+            2,
+            "CPU:0 and CPU:1 differ from each other in layer 'second' (",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_broken_device_is_named(
@@ -317,6 +322,7 @@ def out_of_memory(monkeypatch, least):
     return tried
 
 
+@pytest.mark.slow
 def test_a_batch_too_large_for_a_device_runs_in_parts(
     replicas, monkeypatch, tmp_path
 ):

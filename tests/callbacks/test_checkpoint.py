@@ -18,7 +18,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "make_data, break_at",
     [

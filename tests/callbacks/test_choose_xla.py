@@ -255,10 +255,14 @@ def test_what_xla_cant_compile_ends_the_choice(replicas, caplog, monkeypatch):
     def failing(self, pending):
         raise tf.errors.UnimplementedError(None, None, "no such kernel\n  at")
 
+    class UntilSaid(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = "XLA: " in caplog.text
+
     monkeypatch.setattr(BackgroundCompilation, "compile", failing)
     model = compiled(replicas(2))
     with caplog.at_level(logging.INFO, "absl"):
-        fit(model, [callbacks.ChooseXla(2)], epochs=40)
+        fit(model, [callbacks.ChooseXla(2), UntilSaid()], epochs=40)
     assert "XLA: UnimplementedError: no such kernel." in caplog.text
 
 
@@ -323,6 +327,7 @@ def test_it_is_left_off_at_the_end_of_training(replicas, monkeypatch):
     assert steps == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_model_of_another_strategy_is_timed_at_once():
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])

@@ -85,6 +85,7 @@ def calls_per_step(model, given):
     return (calls[2] - calls[1]) / 50
 
 
+@pytest.mark.slow
 def test_all_monitoring_calls_few_functions_per_step(tmp_path):
     model = compiled()
     without = calls_per_step(model, [])

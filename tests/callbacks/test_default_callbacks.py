@@ -161,6 +161,7 @@ def train(strategy, folder, epochs, **keywords):
     return model, history.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keywords",
     [

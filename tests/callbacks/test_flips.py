@@ -91,13 +91,14 @@ def check(like_gpus, monkeypatch, setting, cases, once, expected):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting, kinds",
     [
         # A bit at one site, an element at the next.
         ("whole", None),
         *(
-            pytest.param(one, flips.KINDS, marks=pytest.mark.slow)
+            (one, flips.KINDS)
             for one in ("whole", "weights", "micro", "offload", "mesh")
         ),
     ],
@@ -114,6 +115,7 @@ def test_a_flip_is_found_and_blamed_on_a_device(
     check(like_gpus, monkeypatch, setting, cases, True, expected)
 
 
+@pytest.mark.slow
 def test_what_differs_each_time_is_blamed_on_the_program(
     like_gpus, monkeypatch
 ):

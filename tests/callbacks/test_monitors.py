@@ -182,6 +182,7 @@ def test_a_folder_that_is_a_file(tmp_path):
         fit(compiled(), Monitors(path))
 
 
+@pytest.mark.slow
 def test_norms_under_a_strategy_of_tensorflow(tmp_path):
     model = compiled(tf.distribute.MirroredStrategy(device_names(2)))
     with pytest.raises(InputError, match="norms need a strategy of kerasmgpu"):

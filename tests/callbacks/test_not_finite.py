@@ -99,6 +99,7 @@ def test_weights_stay_those_from_before_the_step(replicas):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("steps_per_execution", [1, 3])
 def test_a_batch_is_kept_before_its_step_fails(
     like_gpus, monkeypatch, steps_per_execution
@@ -263,6 +264,7 @@ def test_the_last_update_is_looked_at():
     assert "has left weights that are not finite: first/kernel." in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradients", [False, True])
 def test_replicas_send_nothing_more(replicas, gradients):
     strategy, x, sent = replicas(2), data(), []

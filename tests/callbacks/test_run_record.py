@@ -211,6 +211,7 @@ def test_what_is_sent_along_each_axis_of_a_mesh(tmp_path):
     assert "batch=2, model=2" in found
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("scheme", ["", "faulty://"])
 def test_a_run_that_goes_on_replaces_later_epochs(tmp_path, scheme):
     """In a folder, or a store."""

@@ -171,6 +171,8 @@ def test_without_compilation_and_without_known_length(
     assert all(rate > 0 for rate in history.history["examples_per_second"])
 
 
+@pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scope, num_replicas, steps_per_execution",
     [
@@ -277,6 +279,7 @@ def test_an_interrupted_fit_leaves_the_next_one_alone(tmp_path):
     assert [record["examples"] for record in records(path)] == [20]
 
 
+@pytest.mark.slow
 def test_training_is_the_same_with_it():
     weights = []
     for callbacks in ([], [ThroughputLogger()]):

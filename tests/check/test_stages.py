@@ -82,6 +82,7 @@ def test_both_begin_with_the_same_weights(sound):
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("build", ["on_a_mesh", "own_strategy"])
 def test_the_mesh_of_a_program_is_that_of_all_stages(build, tmp_path):
     settings = {"num_replicas": 4, "virtual_devices": None}
@@ -97,6 +98,7 @@ def test_the_mesh_of_a_program_is_that_of_all_stages(build, tmp_path):
     assert not tf.distribute.has_strategy()
 
 
+@pytest.mark.slow
 def test_a_module_may_set_its_mesh_when_it_is_imported(tmp_path):
     path = tmp_path / "sets_a_mesh.py"
     path.write_text(

@@ -123,6 +123,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_says_that_tensorflow_is_loaded(run, recipe):
     done = run(recipe)

@@ -24,6 +24,7 @@ def start(*arguments, **settings):
     )
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "arguments",
     [

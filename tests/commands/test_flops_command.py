@@ -11,6 +11,7 @@ from tests.flops import closed_forms
 PER_ROW = 2 * (2 * 100 * 64 + 3 * 64 * 32 + 3 * 32 * 10)
 
 
+@pytest.mark.slow
 def test_the_command_counts_by_layer(tmp_path):
     console.put_module(closed_forms, tmp_path, "forms")
     (tmp_path / "my_module.py").write_text(

@@ -82,6 +82,7 @@ def is_there(name):
     return True
 
 
+@pytest.mark.slow
 def test_names_are_there_after_import_kerasmgpu():
     # In a process that has imported nothing else of ours.
     names = sorted({name for name, _, _ in named()})

@@ -16,12 +16,21 @@ WITH_PYTHON = [page for page in pages.PAGES if any(snippets.to_run(page))]
 
 SLOW = (
     "benchmarks/README.md",
+    "docs/answers.md",
+    "docs/audit.md",
     "docs/checkpoints.md",
     "docs/clusters.md",
     "docs/finders.md",
+    "docs/five_minutes.md",
     "docs/input.md",
+    "docs/leaving.md",
+    "docs/memory.md",
     "docs/monitoring.md",
+    "docs/monitoring_devices.md",
     "docs/notebooks.md",
+    "docs/placement.md",
+    "docs/report.md",
+    "docs/throughput.md",
 )
 TIERS = dict.fromkeys(SLOW, pytest.mark.slow)
 TIERS["docs/speed.md"] = pytest.mark.nightly

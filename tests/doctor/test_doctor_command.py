@@ -13,6 +13,7 @@ def run(*arguments, **environ):
     return console.run(*arguments, timeout=3000, **environ)
 
 
+@pytest.mark.slow
 def test_two_logical_devices(tmp_path):
     text = tmp_path / "doctor.txt"
     done = run(
@@ -43,6 +44,7 @@ def test_two_logical_devices(tmp_path):
     assert f" {socket.gethostname()} " not in said
 
 
+@pytest.mark.slow
 def test_a_problem_ends_with_status_1():
     done = run(
         "doctor",

@@ -46,6 +46,7 @@ def test_logical_devices_after_tensorflow_has_started():
         devices.choose(virtual_devices=9)
 
 
+@pytest.mark.slow
 def test_commands_leave_programs_room_for_logical_devices():
     """In a process of its own, whose TensorFlow starts with it."""
     code = """

@@ -31,6 +31,7 @@ def loop(enter, wrap):
     return run
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("wrap", [tf.function, lambda step: step])
 def test_a_loop_of_ones_own_is_that_of_one_device(replicas, inside, wrap):

@@ -114,19 +114,14 @@ _LISTS = (
 )
 
 
-@pytest.mark.nightly(but=1)
+@pytest.mark.nightly(but=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imports, lists",
     [
         ("import keras, kerasmgpu, tensorflow as tf", _LISTS[0]),
-        pytest.param(
-            *("import tensorflow as tf, kerasmgpu", _LISTS[1]),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *("import kerasmgpu, tensorflow as tf", _LISTS[2]),
-            marks=pytest.mark.slow,
-        ),
+        ("import tensorflow as tf, kerasmgpu", _LISTS[1]),
+        ("import kerasmgpu, tensorflow as tf", _LISTS[2]),
     ],
 )
 def test_programs_are_kept_where_devices_are_listed_first(

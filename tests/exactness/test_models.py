@@ -30,6 +30,7 @@ RUNS = [
 measured = functools.lru_cache(maxsize=1)(Measure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case, num_replicas", RUNS)
 def test_replicas_follow_one_device(case, num_replicas):
     result = measured(case)(f"kerasmgpu, {num_replicas}")

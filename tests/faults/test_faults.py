@@ -4,7 +4,6 @@ import pytest
 
 from tests.faults.faults import FAULTS, can_strike, strike
 
-QUICK = "NaN in layer 7"
 HANGS = ("data block", "callback sleeps", "skipped evaluation")
 """Happen in one job: it goes on behind the first two."""
 ELSEWHERE = {"stopped", "killed", "data raise", "slow worker", "out of memory"}
@@ -12,20 +11,15 @@ ELSEWHERE = {"stopped", "killed", "data raise", "slow worker", "out of memory"}
 `test_out_of_memory` in `tests/workers`."""
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(
-            names,
-            id=", ".join(names),
-            marks=() if names == (QUICK,) else pytest.mark.slow,
-        )
-        for names in (
-            HANGS,
-            *((name,) for name in FAULTS if name not in {*HANGS, *ELSEWHERE}),
-        )
+        HANGS,
+        *((name,) for name in FAULTS if name not in {*HANGS, *ELSEWHERE}),
     ],
+    ids=", ".join,
 )
 def test_faults_are_named(tmp_path, names):
     if not all(map(can_strike, names)):

@@ -129,10 +129,8 @@ def test_a_size_that_takes_too_long_has_failed(tmp_path, monkeypatch):
     assert is_gone(int((tmp_path / "process").read_text()))
 
 
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_no_process(tmp_path, number):
     console.put_module(programs, tmp_path)
     file = tmp_path / "process"

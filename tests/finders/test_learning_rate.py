@@ -62,6 +62,7 @@ def scaled():
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "num_replicas, optimizer, compile_args",
     [
@@ -136,6 +137,7 @@ def float64():
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.slow
 def test_replicas_have_the_losses_of_one_device(replicas, float64):
     one = find(net(), divergence=1e9)
     assert len(one.losses) == 40 and one.suggestion is not None
@@ -198,6 +200,7 @@ def test_loss_that_is_not_finite_ends_the_test():
         assert np.isfinite(value).all()
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "data",
     [

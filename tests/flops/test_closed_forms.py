@@ -16,7 +16,7 @@ ROWS = closed_forms.ROWS
 LARGE = (closed_forms.resnet, closed_forms.mobilenet)
 
 
-@pytest.mark.nightly(but=5)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     "make",
     [
@@ -60,6 +60,7 @@ def test_published_counts(replicas, name, giga_multiply_adds):
     assert found == pytest.approx(giga_multiply_adds, rel=0.015)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "make", [closed_forms.mlp, closed_forms.unet, closed_forms.separable]
 )

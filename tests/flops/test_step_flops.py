@@ -146,6 +146,7 @@ def trained(strategy, batch_size=8, **settings):
 PER_ROW = 2 * (2 * 12 + 3 * 8)
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize(
     "arguments, settings",
     [

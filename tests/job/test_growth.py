@@ -116,7 +116,8 @@ def counted(phase, size):
     return least
 
 
-@pytest.mark.parametrize("phase", [meet, lose, end])
+@pytest.mark.nightly(but=2)
+@pytest.mark.parametrize("phase", [lose, end, meet])
 def test_costs_grow_as_the_workers_do(phase):
     counts = [counted(phase, size) for size in SIZES]
     for what in ("messages", "bytes", "calls"):

@@ -41,6 +41,7 @@ STRANGERS = {
 }
 
 
+@pytest.mark.nightly(but=16)
 @pytest.mark.parametrize("kind", STRANGERS)
 @pytest.mark.parametrize("early", [1, 2])  # Strangers say that they are 1.
 @pytest.mark.parametrize("polite", [False, True])

@@ -121,6 +121,7 @@ def two_jobs(folder, variables, how, seed=1):
     return outcome(folder, [started(c, e) for c, e in mixed])
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "variables, how",
     [
@@ -160,6 +161,7 @@ def test_processes_that_show_nothing_are_not_mixed(tmp_path):
     assert "another job on this machine" in "".join(texts)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("variables", [mpich, open_mpi])
 def test_jobs_of_launchers_that_set_no_port_run_at_once(tmp_path, variables):
     texts, met = two_jobs(tmp_path, variables, "launcher")

@@ -148,6 +148,7 @@ def fail_once(folder):
     return "done"
 
 
+@pytest.mark.slow
 def test_a_job_may_be_started_anew(tmp_path, capsys):
     results = notebook_launch(
         fail_once, (tmp_path,), num_workers=2, max_restarts=1

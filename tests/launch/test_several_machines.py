@@ -99,6 +99,7 @@ time.sleep(60 if run == 0 else 0)
     assert wait_for_files(tmp_path, "saved-0", "size-1") == [0, 1]
 
 
+@pytest.mark.slow
 def test_lost_machine_that_comes_back_takes_part_again(tmp_path):
     program = _SAVING + "time.sleep(60 if run == 0 else 0)"
     flags = ("--max_restarts=1",)
@@ -189,6 +190,7 @@ def test_wrong_launchers_and_strangers_are_refused(tmp_path):
     assert statuses == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_scan_of_the_port_does_no_harm(tmp_path):
     program = """
 path = pathlib.Path(os.environ["KERASMGPU_JOB_TOKEN_FILE"])
@@ -220,6 +222,7 @@ wait_for("stop")
     assert tokens[0] == tokens[1] > 1 << 200
 
 
+@pytest.mark.slow
 def test_launchers_know_each_other_by_the_users_token(tmp_path, monkeypatch):
     program = """
 path = pathlib.Path(os.environ["KERASMGPU_JOB_TOKEN_FILE"])
@@ -255,6 +258,7 @@ def is_open(port):
     return False
 
 
+@pytest.mark.slow
 def test_what_a_stranger_says_is_not_shown(tmp_path):
     hello = {"type": "hello", "rank": 1, "settings": "a\x1b[2Jb\nc"}
     with machines(tmp_path, "wait_for('stop')") as (first, second, _):

@@ -64,6 +64,7 @@ def test_without_a_limit_each_settings_bytes_are_told(replicas):
     )
 
 
+@pytest.mark.slow
 def test_nothing_fits(replicas, monkeypatch):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 1 << 10)
     said = message(replicas(2), batch_size=8)
@@ -89,6 +90,7 @@ def test_slots_that_do_not_fit_are_offered_a_place(monkeypatch):
     assert "Nothing fits" in said(True)
 
 
+@pytest.mark.slow
 def test_activations_are_offered_to_be_computed_again(monkeypatch):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 18 << 20)
     with mirrored(2, None).scope():
@@ -110,6 +112,7 @@ def test_auto_explains_when_it_gives_up():
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", ["weights", "optimizer"])
 def test_sharded_steps_are_predicted(shard):
     said = on_small_devices(shard)
@@ -147,6 +150,7 @@ def test_a_layout_that_was_found_is_predicted():
     assert f"(weights {memory_advice.size(4 * weights)}, " in said
 
 
+@pytest.mark.slow
 def test_the_settings_of_sharded_steps_are_those_of_whole_ones():
     said = map(on_small_devices, (None, "weights"))
     fitting = [one.split("Would fit: ")[1] for one in said]
@@ -182,6 +186,7 @@ def test_a_worker_predicts_without_the_others():
     assert "4096 rows on 2 replicas, shard='weights', micro_batches=1." in said
 
 
+@pytest.mark.slow
 def test_moments_of_each_replica_need_all_its_rows(monkeypatch):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 2 << 20)
     said = message(mirrored(2, None, batch_norm="per_replica"))
@@ -189,6 +194,7 @@ def test_moments_of_each_replica_need_all_its_rows(monkeypatch):
     assert "micro_batches=2" not in said
 
 
+@pytest.mark.slow
 def test_what_the_run_computes_again_is_predicted_so(monkeypatch):
     monkeypatch.setattr(memory_advice, "device_bytes", lambda _: 18 << 20)
     predicted = []

@@ -12,6 +12,7 @@ from tests.verify import programs
 BUILD = "tests.verify.programs:masked_tokens"
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_fits(tmp_path):
     console.put_module(programs, tmp_path)
     done = console.run(

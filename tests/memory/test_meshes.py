@@ -88,11 +88,11 @@ def in_this_process(monkeypatch, replicas):
 
 
 def test_each_number_of_devices_has_its_mesh():
-    report = memory(BUILD, replicas=(1, 4, 64), show=False)
+    report = memory(BUILD, replicas=(1, 4, 16), show=False)
     meshes = [row["mesh"] for row in report["rows"]]
-    assert meshes == [{"batch": 2, "model": 2}, {"batch": 2, "model": 32}]
-    assert [row["replicas"] for row in report["rows"]] == [4, 64]
-    for row, columns in zip(report["rows"], (2, 32)):
+    assert meshes == [{"batch": 2, "model": 2}, {"batch": 2, "model": 8}]
+    assert [row["replicas"] for row in report["rows"]] == [4, 16]
+    for row, columns in zip(report["rows"], (2, 8)):
         kernels = UNITS * WIDE // columns + WIDE * UNITS // columns // 2
         weights = 4 * (kernels + WIDE // columns + UNITS)
         assert row["weights"] == weights
@@ -109,6 +109,7 @@ def test_a_program_is_told_which_devices_it_had():
         memory(BUILD, replicas=4, shard="weights", show=False)
 
 
+@pytest.mark.slow
 def test_a_mesh_of_kerasmgpu_strategy_is_that_of_its_distribution():
     module = BUILD.rpartition(":")[0]
     (own,) = memory(f"{module}:on_own_strategy", replicas=4, show=False)["rows"]
@@ -180,6 +181,7 @@ def traced(strategy, made):
     return step, kerasmgpu.layout_report(model, (x, x))
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("rows_axis", ["batch", "other"])
 def test_a_device_holds_what_it_holds_in_training(replicas, rows_axis):
     made = distribution(rows_axis, device_names(4))

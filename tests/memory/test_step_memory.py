@@ -15,7 +15,7 @@ from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
 from tests.memory import allocator, measuring_processes, programs
 from tests.verify.programs import masked_tokens
 
-QUICK = ("dense with recompute",)
+SLOW = ("dense with recompute",)
 NIGHTLY = (
     "dense that is computed again",
     "unrolled lstm",
@@ -153,6 +153,7 @@ def test_summed_gradients_are_divided(replicas):
     assert divided.total < 0.8 * whole.total
 
 
+@pytest.mark.slow
 def test_recomputed_activations_are_not_kept(replicas):
     kept, again = (
         traced(replicas(2), make)
@@ -210,7 +211,7 @@ def test_a_round_keeps_its_result_once(replicas):
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(QUICK, id="quick"),
+        pytest.param(SLOW, id="slow", marks=pytest.mark.slow),
         pytest.param(NIGHTLY, id="nightly", marks=pytest.mark.nightly),
     ],
 )

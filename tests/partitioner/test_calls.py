@@ -45,6 +45,7 @@ def in_a_loop_of_all(images, filters):
     return tf.while_loop(lambda step, _: step < 2, body, (0, images))[1]
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("rows", [7, 1])
 @pytest.mark.parametrize(
     "call", [convolution, in_a_branch, in_a_loop, in_a_loop_of_all]

@@ -215,10 +215,7 @@ def loops():
 QUICK = {
     ("convnet", 3, False, True),
     ("tables, adagrad", 2, True, True),
-    ("own weights", 2, True, False),
-    ("weight decay", 3, False, True),
     ("weight decay", 1, False, True),
-    ("loss scale", 2, True, True),
     ("jit compile", 2, False, False),
 }
 """Steps of the quick tier."""
@@ -247,9 +244,7 @@ AGAIN = [
     pytest.param(
         name,
         micro_batches,
-        marks=()
-        if name in ("tables, adagrad", "weight decay")
-        else pytest.mark.nightly,
+        marks=() if name == "weight decay" else pytest.mark.nightly,
     )
     for number, name in enumerate(
         (
@@ -272,6 +267,7 @@ def test_steps_that_may_run_again(name, micro_batches):
     check(of_keras(name), micro_batches, True, repeats=True)
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize("shares_memory", [True, False])
 @pytest.mark.parametrize("repeats", [True, False])

@@ -42,6 +42,7 @@ def loop(body, value):
     )[1]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "draw",
     [
@@ -70,6 +71,7 @@ def test_a_convolution_on_its_own_is_compiled():
     )
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
 def test_mirrored_borders_of_empty_shares(mode):
     """XLA refuses to mirror borders of no rows."""
@@ -86,6 +88,7 @@ def test_mirrored_borders_of_empty_shares(mode):
     )
 
 
+@pytest.mark.slow
 def test_a_draw_beside_the_lists_of_a_loop_of_all():
     """The gradient's lists can't be compiled, but the draw can."""
 
@@ -185,6 +188,7 @@ def block(strategy):
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shares_memory", [True, False])
 def test_replicas_have_the_same_clusters(shares_memory):
     """Their number doesn't grow with that of the replicas."""

@@ -32,7 +32,7 @@ def second_derivatives(x):
     return outer.batch_jacobian(first, x)
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "rows", [pytest.param(1, marks=pytest.mark.nightly), 2, 5]
 )

@@ -32,6 +32,7 @@ PROGRAM = Program(
 PROGRAM_SETTINGS = (*oracle.SETTINGS, *oracle.GROUPS)
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("setting", PROGRAM_SETTINGS)
 def test_a_program_is_written_the_same_twice(setting):
     """Function names are numbered, so they differ; contents don't."""
@@ -108,11 +109,13 @@ def test_every_part_of_a_setting_has_a_fault():
     assert set(IN_PROGRAMS) == set(PROGRAM_SETTINGS)
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("setting", PROGRAM_SETTINGS)
 def test_a_fault_changes_the_digest_of_a_program(setting):
     check_fault(lambda: program_digest(setting), IN_PROGRAMS[setting])
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("key", IN_STEPS)
 def test_a_fault_changes_the_digest_of_a_step(key):
     check_fault(lambda: step_digest("Adam", key), IN_STEPS[key])

@@ -11,7 +11,7 @@ from tests.partitioner.programs import programs
 from tests.partitioner.search import SETTINGS, check_program
 
 
-@hypothesis.settings(SETTINGS, derandomize=True, max_examples=40)
+@hypothesis.settings(SETTINGS, derandomize=True, max_examples=20)
 @hypothesis.given(programs())
 def test_replicas_do_what_one_device_does(program):
     compare(program)

@@ -72,6 +72,7 @@ def found(make, python=None, target=None, **settings):
     return compile_ahead(written, paths, job, lambda line: None)
 
 
+@pytest.mark.slow
 def test_clusters_have_the_shapes_of_their_replicas_rows():
     step = steps.written(normalised, device_type="GPU", rows=26)
     clusters = clusters_of([step])

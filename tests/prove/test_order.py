@@ -142,16 +142,21 @@ def test_a_planted_fault_is_named(make, plant, sentence):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"shard": "weights", "num_workers": 2},
         {"shard": "weights", "micro_batches": 2, "num_workers": 2},
-        {
-            "num_replicas": 8,
-            "shard": "weights",
-            "num_workers": 4,
-            "shard_over": 2,
-            "micro_batches": 2,
-        },
+        pytest.param({}, marks=pytest.mark.nightly),
+        pytest.param(
+            {"shard": "weights", "num_workers": 2}, marks=pytest.mark.nightly
+        ),
+        pytest.param(
+            {
+                "num_replicas": 8,
+                "shard": "weights",
+                "num_workers": 4,
+                "shard_over": 2,
+                "micro_batches": 2,
+            },
+            marks=pytest.mark.nightly,
+        ),
     ],
     ids=str,
 )
@@ -165,6 +170,7 @@ def test_a_step_has_none(make, settings):
     assert found.longest >= 4
 
 
+@pytest.mark.slow
 def test_loops_of_one_replica_have_none():
     settings = {"shard": "weights", "num_workers": 2}
     found = check_order(

@@ -27,6 +27,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_page_and_the_report(folder):
     done = console.run(
         *"prove of_mine:build --replicas=4 --num_workers=2 --nonumbers".split(),

@@ -120,7 +120,8 @@ def adapters_are_added():
     return [model.predict(BATCH)]
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
@@ -157,6 +158,7 @@ def test_adapters_are_laid_out_around_what_is_laid_out(strategy):
     assert {key: found[key] for key in before} == before
 
 
+@pytest.mark.slow
 def test_a_batch_by_hand_finds_a_layout(strategy):
     with strategy.scope():
         _, model = two_layers()
@@ -215,6 +217,6 @@ def test_bad_arguments_are_named(settings, message):
 def test_what_does_not_fit_is_said_before_training():
     strategy = kerasmgpu.strategy(mesh=(2, 2), layout="auto", memory=100)
     with strategy.scope():
-        model = built()
+        _, model = two_layers()
     with pytest.raises(InputError, match="would hold at least"):
-        model.fit(X, Y, verbose=0)
+        model.fit(BATCH, BATCH, verbose=0)

@@ -82,6 +82,7 @@ def of_an_extension_type():
     )
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "kind",
     [beside_a_table, of_unknown_rank, in_named_tuples, of_an_extension_type],
@@ -110,6 +111,7 @@ def dense():
     return model
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("what", ["fit", "evaluate", "predict"])
 def test_data_that_raise_are_not_data_that_end(like_gpus, what):
     def rows():
@@ -126,7 +128,8 @@ def test_data_that_raise_are_not_data_that_end(like_gpus, what):
             getattr(model, what)(data, verbose=0)
 
 
-@pytest.mark.parametrize("steps", [pytest.param(3, marks=pytest.mark.slow), 7])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [3, 7])
 def test_no_further_pass_begins_ahead(like_gpus, steps):
     """Each pass of a repeated shuffle draws its seed when it begins.
 
@@ -189,6 +192,7 @@ def test_a_generator_is_not_read_to_its_end(like_gpus):
     assert any(batches_read() <= 14 for _ in range(2))
 
 
+@pytest.mark.slow
 def test_a_distributed_data_set_has_the_length_of_the_data(replicas):
     data = batches(X, Y)
     strategy = replicas(3)
@@ -200,6 +204,7 @@ def test_a_distributed_data_set_has_the_length_of_the_data(replicas):
     assert int(model.optimizer.iterations) == 14
 
 
+@pytest.mark.slow
 def test_class_weights_of_distributed_data(replicas):
     """Keras maps the data set, which TensorFlow's distributed ones refuse."""
     weights = {}

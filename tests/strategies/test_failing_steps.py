@@ -122,8 +122,8 @@ def finite():
     return model, NAN
 
 
-QUICK = {"assertion aside", "py_function"}
-SLOW = {"branch"}
+QUICK = {"assertion aside"}
+SLOW = {"branch", "py_function"}
 
 PROGRAMS = {
     "assertion aside": of(aside),

@@ -293,6 +293,7 @@ class Regression(keras.Model):
         return self.parallel(x)
 
 
+@pytest.mark.slow
 def test_keras_train_step_ends_with_the_same_weights():
     x, y = normal(11, 3), normal(11, 1)
     weights = []

@@ -100,7 +100,7 @@ def rows_of_one_device(fit, epochs):
     return rows.seen
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("fit", [fit_arrays, fit_seeded_map, fit_shuffled])
 def test_an_iterator_per_epoch_gives_the_batches_of_one_device(
     fit, like_gpus, made

@@ -46,6 +46,24 @@ def built():
     return model
 
 
+def two_layers():
+    """A wide layer, and the one that makes its columns narrow again."""
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((6, 10))
+    wide = keras.layers.Dense(23, "gelu", name="up")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(10, name="down")(wide))
+    model.compile("adam", "mse")
+    return model
+
+
+ROWS_OF_TWO = np.float32(RANDOM.normal(size=(ROWS, 6, 10)))
+
+
+def fit_two_layers(model, **keywords):
+    x = ROWS_OF_TWO
+    model.fit(x, x, batch_size=ROWS, verbose=0, **keywords)
+
+
 def trained(model):
     """Everything that a training leaves: logs, predictions, weights."""
     history = model.fit(
@@ -217,35 +235,32 @@ def test_no_scope_is_missed_behind_a_distribution(monkeypatch):
 
 
 def test_keys_that_match_nothing_are_named_once(caplog):
-    layouts = map_of((1, 2))
-    layouts["up/kernl"] = (None, "model")
-    layouts["head/kern"] = (None, None)
-    is_whole = layouts["head/kernel"] is None  # Since Keras 3.14.
-    distribution.set_distribution(
-        distribution.ModelParallel(layout_map=layouts)
-    )
-    model = built()
+    keys = {"up/kernel": (None, "model"), "up/kernl": (None, "model")}
+    made = mapped((1, 2), {**keys, "down/kern": (None, None)})
+    is_whole = made._layout_map["down/kernel"] is None  # Since Keras 3.14.
+    distribution.set_distribution(made)
+    model = two_layers()
     with caplog.at_level(logging.WARNING, "absl"):
-        model.fit(X, Y, verbose=0, epochs=2)
+        fit_two_layers(model, epochs=2)
     lines = [line for line in caplog.messages if "the key" in line]
     assert len(lines) == 1 + is_whole
     assert "'up/kernl'" in lines[0] and "'up/kernel'" in lines[0]
     assert "matches whole paths" not in lines[0]
     if is_whole:
-        assert "matches whole paths: use '.*head/kern.*'" in lines[1]
+        assert "matches whole paths: use '.*down/kern.*'" in lines[1]
 
 
 def test_with_strict_keys_that_match_nothing_are_an_error():
-    layouts = map_of((1, 2))
-    strict = model_parallel_of(layouts)
+    keys = {"up/kernel": (None, "model")}
+    strict = mapped((1, 2), keys)
     with kerasmgpu.strategy(distribution=strict, strict=True).scope():
-        built().fit(X, Y, verbose=0)
-    layouts["up/kernl"] = (None, "model")
+        fit_two_layers(two_layers())
+    strict = mapped((1, 2), {**keys, "up/kernl": (None, "model")})
     with kerasmgpu.strategy(distribution=strict, strict=True).scope():
-        model = built()
+        model = two_layers()
     for _ in range(2):  # Each time that it would train.
         with pytest.raises(InputError, match="'up/kernl' .*\n.*strict=True"):
-            model.fit(X, Y, verbose=0)
+            fit_two_layers(model)
 
 
 @pytest.mark.parametrize(
@@ -302,12 +317,12 @@ def test_outputs_are_laid_out(sets):
         made = mapped((2, 2), layouts)
         if sets:
             distribution.set_distribution(made)
-            model = built()
+            model = two_layers()
         else:
             with kerasmgpu.strategy(distribution=made).scope():
-                model = built()
-        report = kerasmgpu.layout_report(model, (X, Y))
-        model.fit(X, Y, batch_size=ROWS, verbose=0)
+                model = two_layers()
+        report = kerasmgpu.layout_report(model, (ROWS_OF_TWO, ROWS_OF_TWO))
+        fit_two_layers(model)
         weights.append(model.get_weights())
         sent.append(report.along["model"])
         distribution.set_distribution(None)
@@ -360,8 +375,8 @@ def test_outputs_keep_their_masks():
 @functools.cache
 def fitted_weights():
     """Those of one device after an epoch."""
-    model = built()
-    model.fit(X, Y, batch_size=ROWS, verbose=0)
+    model = two_layers()
+    fit_two_layers(model)
     return model.get_weights()
 
 
@@ -467,6 +482,7 @@ def test_megatrons_layout_sends_what_its_authors_count():
     ]
 
 
+@pytest.mark.slow
 def test_with_two_axes_each_gradient_is_summed_where_it_is():
     """Activations in the rows of a line; gradients along rows, in their parts."""
     distribution.set_distribution(model_parallel((2, 3)))

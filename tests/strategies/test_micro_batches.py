@@ -39,7 +39,6 @@ EXACT = [
     ("steps per execution", 1, 2),
 ]
 QUICK = {
-    ("uneven last batch", 4, 3),
     ("batch normalisation with a mask", 2, 2),
     ("dropout", 2, 2),
     ("metric that is no sum", 2, 2),
@@ -81,6 +80,7 @@ def test_results_do_not_depend_on_micro_batches(
     assert many.spread == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "micro_batches", [2, pytest.param("auto", marks=pytest.mark.nightly)]
 )
@@ -251,6 +251,7 @@ def expected():
     return fitted(strategy_of(2, 1), 0)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("compile_args", [{}, {"steps_per_execution": 2}])
 def test_a_step_that_ran_out_of_memory_runs_again(
     expected, compile_args, caplog
@@ -265,6 +266,7 @@ def test_a_step_that_ran_out_of_memory_runs_again(
     assert "one part; it goes on in 2" in said[0]
 
 
+@pytest.mark.slow
 def test_a_fixed_number_of_micro_batches_runs_out_of_memory():
     with pytest.raises(tf.errors.ResourceExhaustedError):
         fitted(strategy_of(1, 2), 1)

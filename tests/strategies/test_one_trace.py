@@ -47,11 +47,13 @@ def frozen_between_calls(scope):
     return model.get_weights()
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("program", [logs_shown_later, frozen_between_calls])
 def test_as_on_one_device(program, replicas):
     check(program, replicas)
 
 
+@pytest.mark.slow
 def test_batches_in_shares_and_whole_ones_have_one_trace(like_gpus):
     """GPUs get the rows of `fit` in shares, and those of one step whole."""
     check(frozen_between_calls, like_gpus)

@@ -119,14 +119,18 @@ def require_one_device(setting, step, is_unrolled=False, **settings):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
-# One setting for each kind of step; nightly, all of them.
-QUICK = {(0, 4), (1, 3), (2, 2), (3, 5)}
+# Two steps in the quick tier; a setting for each before a merge; nightly, all.
+QUICK, SLOW = {(1, 3), (2, 2)}, {(0, 4), (3, 5)}
 LOOPS = [
     pytest.param(
         step,
         setting,
         id=f"{step}-{setting}",
-        marks=() if (first, second) in QUICK else pytest.mark.nightly,
+        marks=()
+        if (first, second) in QUICK
+        else [
+            pytest.mark.slow if (first, second) in SLOW else pytest.mark.nightly
+        ],
     )
     for first, step in enumerate(STEPS)
     for second, setting in enumerate(SETTINGS)

@@ -1,5 +1,7 @@
 """`recompute=` changes what a step keeps in memory, and no result."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -91,14 +93,18 @@ SETTINGS = [
     {"shard": "weights", "min_shard_bytes": 0},
     {"dtype": "mixed_bfloat16"},
 ]
-QUICK = {(0, 2), (1, 0)}
+QUICK, SLOW = {(1, 0)}, {(0, 2)}
 # One model under each of some settings; nightly, both under all.
 RUNS = [
     pytest.param(
         build,
         settings,
         id=f"{build.__name__}-{settings}",
-        marks=() if (first, second) in QUICK else pytest.mark.nightly,
+        marks=()
+        if (first, second) in QUICK
+        else [
+            pytest.mark.slow if (first, second) in SLOW else pytest.mark.nightly
+        ],
     )
     for first, build in enumerate([transformer, image_classifier])
     for second, settings in enumerate(SETTINGS)
@@ -126,12 +132,13 @@ def large():
     return model, x, x[:, :1]
 
 
-def choices(build, is_elementwise=False, **settings):
-    """A step's choices, as they are made while `build`'s model trains."""
-    made = []
+@functools.cache
+def program_of(build, **settings):
+    """The program for which choices are made while `build`'s model trains."""
+    programs = []
 
     def none(self, program):
-        made.append(recomputation._Choice(program, is_elementwise))
+        programs.append(program)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recomputation.Recomputation, "__call__", none)
@@ -141,7 +148,13 @@ def choices(build, is_elementwise=False, **settings):
         with strategy.scope():
             model, x, y = build()
         model.fit(x, y, len(x), verbose=0)
-    return made[0]
+    return programs[0]
+
+
+def choices(build, is_elementwise=False, **settings):
+    """A step's choices, none of which is made yet."""
+    program = program_of(build, **settings)
+    return recomputation._Choice(program, is_elementwise)
 
 
 def test_elementwise_keeps_a_product_instead_of_all_computed_of_it():

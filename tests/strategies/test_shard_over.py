@@ -115,6 +115,7 @@ def test_parts_whose_number_of_rows_the_batch_decides(float64):
         np.testing.assert_allclose(value, same, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_optimizers_state_alone(float64):
     with mirrored(4, "optimizer", shard_over=2).scope():
         model = compiled()

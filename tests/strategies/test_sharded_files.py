@@ -217,6 +217,7 @@ def test_files_of_weights(tmp_path, before, after, _):
         np.testing.assert_array_equal(own, array)
 
 
+@pytest.mark.slow
 def test_an_exported_model_predicts_alike(tmp_path, trained):
     model, _ = trained
     model.export(tmp_path / "model", verbose=False)
@@ -240,6 +241,7 @@ def test_a_clone_and_a_copy_of_weights(trained):
 # Callbacks --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_model_checkpoint(tmp_path):
     path = str(tmp_path / "{epoch}.keras")
     model = build("weights of 2")
@@ -269,6 +271,7 @@ def whole():
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["weights of 2", "weights of 3"])
 def test_backup_and_restore(tmp_path, whole, after):
     cut, resumed = build("weights of 2"), build(after)

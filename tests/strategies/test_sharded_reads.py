@@ -257,6 +257,7 @@ USES = {
 }
 
 
+@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("use", USES)
 def test_models(use, models, scope, tmp_path):
     plain, ours = models

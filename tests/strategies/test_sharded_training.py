@@ -88,7 +88,7 @@ def on_one_device(name, evaluates):
     return trained(name, evaluates=evaluates)[0]
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name, shard, num_replicas", marked(QUICK, RUNS))
 def test_as_on_one_device(name, shard, num_replicas):
     check(name, mirrored(num_replicas, shard))

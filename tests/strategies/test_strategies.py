@@ -220,6 +220,7 @@ def test_a_model_trained_on_four_goes_on_elsewhere(replicas, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_data_set_that_the_user_distributed(replicas):
     strategy = replicas(3)
     plain = dense_model()

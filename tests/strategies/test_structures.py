@@ -63,6 +63,7 @@ def with_an_optional_input():
     return keras.Model(inputs, keras.layers.Dense(1)(AddIfThere()(*inputs)))
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "make, x",
     [

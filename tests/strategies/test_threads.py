@@ -218,6 +218,7 @@ def test_iterators_of_devices_are_made_one_at_a_time(monkeypatch):
             np.testing.assert_array_equal(part, [number, number])
 
 
+@pytest.mark.slow
 def test_steps_of_two_threads_run_side_by_side(monkeypatch):
     """What is made takes no lock: both threads are in a step at once."""
     chosen = strategy("weights")
@@ -250,6 +251,7 @@ class Slow(keras.Sequential):
         return logs
 
 
+@pytest.mark.slow
 def test_an_eager_run_undoes_no_step_of_another_thread():
     """It copies all variables of the strategy to the replicas at its end."""
     chosen = strategy("weights")

@@ -74,6 +74,7 @@ def test_a_process_returns_the_facts_of_its_run(monkeypatch):
     assert len(facts["batches"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program, flags, message",
     [
@@ -105,13 +106,9 @@ def processes_of(text):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs /proc")
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        signal.SIGKILL,
-    ],
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL]
 )
 def test_no_process_is_left_over(number, tmp_path):
     parent = subprocess.Popen(

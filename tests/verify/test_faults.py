@@ -107,7 +107,7 @@ def verify(tmp_path_factory):
     return verify
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "program, counts",
     [
@@ -181,6 +181,7 @@ def test_a_mesh_is_compared_and_named(verify, capsys):
     assert run["mesh"] == {"batch": 2, "model": 2}
 
 
+@pytest.mark.slow
 def test_a_fault_on_a_mesh_is_found(verify, capsys):
     result = verify(
         "layer_that_asks_for_a_mesh", replica_counts=(4,), **ONE_STEP
@@ -280,6 +281,7 @@ def test_a_tie_is_no_fault(verify):
         assert compared["checks"]["metrics"]["distance"] > 0.1
 
 
+@pytest.mark.slow
 def test_predictions_of_unequal_widths_are_compared(verify):
     result = verify("outputs_as_wide_as_the_batch", global_batch_size=13)
     assert result["in_parity"] and result["batch_rows"] == [13, 7]
@@ -316,6 +318,7 @@ def test_a_fault_of_a_millionth_is_found(verify, program, count, layer):
         assert run["first_layer"].startswith(layer)
 
 
+@pytest.mark.slow
 def test_a_fault_that_rounding_hides_is_one_in_float64(verify, capsys):
     result = verify("tiny_fault_in_a_layer", **BOTH)
     (run,) = result["runs"]
@@ -325,6 +328,7 @@ def test_a_fault_that_rounding_hides_is_one_in_float64(verify, capsys):
     assert "2 replicas, in float64: step" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_fault_of_float32_alone_is_found(verify, capsys):
     result = verify("fault_of_float32", steps=5, float64=False)
     (run,) = result["runs"]
@@ -334,6 +338,7 @@ def test_a_fault_of_float32_alone_is_found(verify, capsys):
 
 
 @pytest.mark.nightly(but=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program, dtype",
     [
@@ -354,6 +359,7 @@ def test_all_is_float64_in_float64(verify, program, dtype):
     assert run["float64"]["checks"]["losses"]["distance"] <= 1e-12
 
 
+@pytest.mark.slow
 def test_a_type_that_stays_is_told(verify, capsys):
     result = verify("policy_of_its_own", **BOTH)
     assert result["in_parity"] and result["dtype"] == "bfloat16"

@@ -30,6 +30,7 @@ def compare(found, kinds):
             np.testing.assert_allclose(other, one, atol=1e-5, err_msg=kind)
 
 
+@pytest.mark.slow
 def test_one_process_reads_any_data():
     kinds = "a generator", "a PyDataset", "distributed by hand"
     devices = [name.lower() for name in device_names(3)]

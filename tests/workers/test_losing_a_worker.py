@@ -13,16 +13,13 @@ from kerasmgpu.job import ports
 from kerasmgpu.job.cluster import Worker
 
 
-@pytest.mark.nightly(but=1)
+@pytest.mark.nightly(but=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end, reason",
     [
         ("SIGKILL", "its process has ended"),
-        pytest.param(
-            "error",
-            r"\w+Error: .*worker 1 can't read its data",
-            marks=pytest.mark.slow,
-        ),
+        ("error", r"\w+Error: .*worker 1 can't read its data"),
     ],
 )
 def test_the_survivor_raises_and_names_the_lost_worker(end, reason):

@@ -96,6 +96,7 @@ def test_a_schedule_that_differs(tmp_path, caplog):
     assert "learning_rate.decay_steps=20 (saved: 10)" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_rate_that_a_callback_has_changed_is_no_other_setting(
     tmp_path, caplog
 ):

@@ -47,7 +47,7 @@ def fit(directory, make_data, break_at=None):
     return model, history, first_step
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "make_data, break_at, expected_step",
     [

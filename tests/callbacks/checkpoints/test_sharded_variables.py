@@ -22,19 +22,16 @@ def build(setting, optimizer=None):
     return runs.build(strategy, optimizer, jit_compile=False)
 
 
-def slow(*arguments):
-    return pytest.param(*arguments, marks=pytest.mark.slow)
-
-
 @pytest.mark.nightly(but=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before, after, is_exact",
     [
-        slow((3, "optimizer"), (3, "optimizer"), True),
+        ((3, "optimizer"), (3, "optimizer"), True),
         ((2, "weights"), (3, "weights"), False),
-        slow((3, "weights"), (2, "optimizer"), False),
-        slow((2, "optimizer"), (1, None), False),
-        slow((1, None), (3, "weights"), False),
+        ((3, "weights"), (2, "optimizer"), False),
+        ((2, "optimizer"), (1, None), False),
+        ((1, None), (3, "weights"), False),
     ],
 )
 def test_continues_in_the_middle_of_an_epoch(tmp_path, before, after, is_exact):
@@ -75,26 +72,26 @@ def on():
     keras.distribution.set_distribution(None)
 
 
-def test_a_sharded_checkpoint_is_read_in_any_setting(tmp_path, on):
+@pytest.mark.parametrize(
+    "before", [(2, 2), pytest.param((3, "weights"), marks=pytest.mark.slow)]
+)
+def test_a_sharded_checkpoint_is_read_in_any_setting(tmp_path, on, before):
     """Each part is written once, and read under other shards and meshes."""
-    settings = [(2, 2), (4, 1), (1, 3), (3, "weights"), (1, None)]
-    for before in ((2, 2), (3, "weights")):
-        directory = tmp_path / str(before)
-        model = on(before)
-        data = runs.arrays() | {"steps_per_epoch": 2}
-        runs.train(model, data, directory, epochs=1, sharded=True)
-        expected = runs.state(model)
-        (folder,) = directory.iterdir()
-        elements = 0
-        with np.load(folder / "part-00000.npz") as arrays:
-            elements = sum(arrays[name].size for name in arrays.files[:-1])
-        assert elements == sum(array.size for array in expected)
-        for after in settings:
-            state = runs.restored(on(after), directory)
-            for array, other in zip(state, expected, strict=True):
-                np.testing.assert_array_equal(array, other)
+    model = on(before)
+    data = runs.arrays() | {"steps_per_epoch": 2}
+    runs.train(model, data, tmp_path, epochs=1, sharded=True)
+    expected = runs.state(model)
+    (folder,) = tmp_path.iterdir()
+    with np.load(folder / "part-00000.npz") as arrays:
+        elements = sum(arrays[name].size for name in arrays.files[:-1])
+    assert elements == sum(array.size for array in expected)
+    for after in [(2, 2), (4, 1), (1, 3), (3, "weights"), (1, None)]:
+        state = runs.restored(on(after), tmp_path)
+        for array, other in zip(state, expected, strict=True):
+            np.testing.assert_array_equal(array, other)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_parts_are_copied_only_for_a_thread(
     tmp_path, asynchronous, monkeypatch

@@ -88,6 +88,7 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hook, number",
     [
@@ -168,6 +169,7 @@ def test_an_error_in_fit_leaves_the_signal_to_the_program(tmp_path):
         program(tmp_path, [Fail()])
 
 
+@pytest.mark.slow
 def test_a_programs_own_handler_of_ctrl_c_stays(tmp_path):
     heard = []
     signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
@@ -203,6 +205,7 @@ requests.end(number, pathlib.Path("run1"))
 
 
 @pytest.mark.nightly(but=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_ends_a_script_without_a_traceback(times):
     done = subprocess.run(

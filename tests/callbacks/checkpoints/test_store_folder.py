@@ -99,6 +99,7 @@ def test_faults_at_random_moments_lose_no_checkpoint(place, is_sharded, count):
     assert len(StoreFolder(place, keep=2).files()) <= 3
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_a_save_loses_nothing(place):
     """Processes, which are killed while others write."""
     test_stored.kill_in_saves(place, kills=12, make_folder=StoreFolder)
@@ -156,6 +157,7 @@ def test_a_slow_put_does_not_hold_up_the_training(place):
     assert counts[0] == 1 and faults.done.count("put_file") == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_sharded", [False, True])
 def test_a_run_goes_on_where_it_was_broken_off(place, replicas, is_sharded):
     def build():

@@ -227,6 +227,7 @@ def kill_in_saves(path, kills, seed=0, make_folder=Folder):
     return half_written, kills - half_written
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_a_save_loses_nothing(tmp_path):
     half_written, _ = kill_in_saves(tmp_path, kills=12)
     assert half_written > 0

@@ -97,6 +97,7 @@ def test_a_sum_is_whole_before_it_is_multiplied_by_infinity():
     same(step, [5, 2], num_replicas=3)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_sums_of_several_do_not_broadcast_one_row(rows):
     twice = tf.recompute_grad(lambda x: tf.tanh(x) * x)

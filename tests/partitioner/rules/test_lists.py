@@ -72,6 +72,7 @@ def in_a_branch(depth):
     return step
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("rows", [7, 1])
 def test_lists_that_branches_keep_for_their_gradients(depth, rows):
@@ -85,6 +86,7 @@ def test_lists_kept_by_a_function_of_its_own():
     same(kept, [5, 4], num_replicas=2)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("static", [True, False])
 def test_the_gradient_of_a_loop_in_a_loop_keeps_lists_of_lists(static):
     def inner(rows):

@@ -84,6 +84,7 @@ def learned(tree, tmp_path_factory):
     return result, folder
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_is_learned(learned):
     result, folder = learned
     assert result.figures["train_accuracy"] > 0.9
@@ -92,6 +93,7 @@ def test_a_folder_of_images_is_learned(learned):
     assert np.argmax(model(pixels.astype("uint8")), 1).tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_the_input_is_compared_with_computing_alone(learned):
     result, _ = learned
     found = result.figures

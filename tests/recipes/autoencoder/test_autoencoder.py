@@ -46,6 +46,7 @@ def run(ratings_path, **keywords):
     return autoencoder.run(**settings(ratings_path, **keywords))
 
 
+@pytest.mark.slow
 def test_the_default_beats_the_baseline_on_generated_ratings(capsys):
     result = autoencoder.run(num_replicas=1, epochs=8)
     assert result.figures["rmse"] < result.figures["baseline_rmse"] - 0.03
@@ -101,6 +102,7 @@ def test_a_killed_command_goes_on_to_the_same_end(ratings_path, tmp_path):
     assert (resumed.figures, resumed.loss) == (whole.figures, whole.loss)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "name", sorted(p.name for p in PRESETS.glob("*.flags"))
 )

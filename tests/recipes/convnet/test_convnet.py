@@ -78,6 +78,7 @@ def test_the_folder_has_the_configuration_as_run(trained):
     assert result.global_batch_size == 25
 
 
+@pytest.mark.slow
 def test_the_example_is_learned():
     result = convnet.run(set=["training.epochs=2"])
     assert result.figures["val_accuracy"] > 0.9

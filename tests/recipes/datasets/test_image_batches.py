@@ -47,7 +47,11 @@ def in_memory():
 
 
 @pytest.fixture(
-    params=["arrays", pytest.param("files", marks=pytest.mark.slow), "records"]
+    params=[
+        "arrays",
+        pytest.param("files", marks=pytest.mark.slow),
+        pytest.param("records", marks=pytest.mark.slow),
+    ]
 )
 def data(request, tree, records):
     if request.param == "arrays":

@@ -16,6 +16,7 @@ def weights(result):
     ]
 
 
+@pytest.mark.slow
 def test_two_devices_reach_the_published_weights(tmp_path, capsys):
     result = polynomial.run(num_replicas=2, output_dir=str(tmp_path))
     np.testing.assert_allclose(weights(result), [5, 0, 3], atol=1e-2)
@@ -30,6 +31,7 @@ def test_two_devices_reach_the_published_weights(tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_uneven_shares_give_the_weights_of_one_device():
     # 10 rows on 3 devices: 4, 3 and 3.
     short = dict(steps=20, steps_per_epoch=10, global_batch_size=10)
@@ -39,6 +41,7 @@ def test_uneven_shares_give_the_weights_of_one_device():
     np.testing.assert_allclose(weights(three), weights(one), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_file_of_any_length(tmp_path):
     path = tmp_path / "pairs.csv"
     # 37 lines, less than a batch: every step has them all.

@@ -88,6 +88,7 @@ def test_a_run_cut_and_ended_in_an_epoch_goes_on_to_the_same_end(
         np.testing.assert_array_equal(variable, expected)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
     whole, tmp_path, caplog
 ):
@@ -108,6 +109,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
         run(tmp_path, resume=True)
 
 
+@pytest.mark.slow
 def test_a_longer_run_is_as_if_it_had_been_longer_from_the_start(
     whole, tmp_path
 ):
