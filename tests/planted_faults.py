@@ -186,7 +186,7 @@ FAULTS = {
     "whole_gradients": Fault(
         "gradients of keys and values are all-reduced where tokens are divided",
         "partitioner/planning/planner.py",
-        "        return primal\n",
+        "        return of_primal\n",
         "        return REPLICATED\n",
         "tests/strategies/test_divided_inputs.py",
     ),

@@ -8,7 +8,7 @@ import tensorflow as tf
 from kerasmgpu.engine import feeds
 from kerasmgpu.engine.feeds import Feed
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime import program
+from kerasmgpu.partitioner.runtime import planned_trace
 
 
 def batches(drop_remainder=False):
@@ -58,9 +58,11 @@ def test_shapes_of_a_batch_of_known_size():
 def test_fit_plans_for_its_batch_size(replicas, monkeypatch, of):
     """An unknown number of rows would be assumed, whatever the user passes."""
     seen = []
-    known = program.CostModel
+    known = planned_trace.CostModel
     monkeypatch.setattr(
-        program, "CostModel", lambda sizes: seen.append(sizes) or known(sizes)
+        planned_trace,
+        "CostModel",
+        lambda sizes: seen.append(sizes) or known(sizes),
     )
     x, y = np.ones([30, 3], "float32"), np.ones([30, 1], "float32")
     with replicas(2).scope():

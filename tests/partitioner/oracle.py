@@ -50,7 +50,9 @@ _OF_ONE_SEED = 10
 _IN_A_PROCESS = 6
 """Seeds per process: TensorFlow keeps all traced graphs in memory."""
 
-SETTINGS = ("memory", "gpus", "worker 0", "worker 1", "xla")
+XLA_FORM = "xla form"
+
+SETTINGS = ("memory", "gpus", "worker 0", "worker 1", "xla", XLA_FORM)
 
 GROUPS = {
     "mesh": (4, 0, 1, {"axes": (2, 2)}),
@@ -265,9 +267,14 @@ def library(program, setting):
             own.shares and given.is_batch and not has_axes
             for given in program.inputs.values()
         )
-        written = partitioned.program(
+        made = partitioned.program(
             tuple(specifications(program.inputs, own)), in_shares
-        ).written()
+        )
+        written = (
+            made.written_as(made.xla_form(True))
+            if setting == XLA_FORM
+            else made.written()
+        )
     return written.library
 
 

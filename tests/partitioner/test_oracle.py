@@ -75,6 +75,7 @@ IN_PROGRAMS = {
     "worker 0": mock.patch.object(Mesh, "reduces_on_host_first", False),
     "worker 1": everywhere("first_along", 0),
     "xla": without("cluster_for_xla"),
+    oracle.XLA_FORM: without("cluster_for_xla"),
     "mesh": everywhere("position", 0),
     "mesh, worker 1": everywhere("number_of", 0),
     "groups": everywhere("position", 0),

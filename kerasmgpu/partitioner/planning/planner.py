@@ -615,14 +615,15 @@ class Planner:
         rows = self._rows_of(tensor)
         if rows is not None:
             return rows
-        primal = plans.kinds.get(self._primals.get(tensor, tensor))
+        primal = self._primals.get(tensor)
+        of_primal = None if primal is None else plans.kinds.get(primal)
         if (
-            type(primal) is not Sharded
-            or primal.outer != 1
-            or self.is_taken(tensor.node, tensor.index, primal)
+            type(of_primal) is not Sharded
+            or of_primal.outer != 1
+            or self.is_taken(tensor.node, tensor.index, of_primal)
         ):
             return REPLICATED
-        return primal
+        return of_primal
 
     def _note_part(self, tensor: Tensor, node: Node, plan: Plan) -> None:
         """Records a partial output summed over an axis of a sharded variable.
