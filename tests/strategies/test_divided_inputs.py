@@ -117,6 +117,35 @@ def test_a_distribution_lays_out_whole_batches(of_one_device):
     assert share == pytest.approx(1 / 4, abs=0.01)
 
 
+def test_micro_batches_attend_to_other_tokens(float64):
+    """A sum of a size that is unknown before the batch isn't scattered."""
+
+    def ended():
+        keras.utils.set_random_seed(1)
+        one = keras.Input((6, UNITS), name="tokens")
+        other = keras.Input((4, UNITS), name="others")
+        attend = keras.layers.MultiHeadAttention(HEADS, 4)
+        x = keras.layers.Dense(2)(one + attend(one, other))
+        model = compiled([one, other], x)
+        random = np.random.default_rng(0)
+        data = [random.normal(size=(7, n, UNITS)) for n in (6, 4)]
+        y = random.normal(size=(7, 6, 2))
+        model.fit(data, y, batch_size=4, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    expected = ended()
+    layouts = distribution.LayoutMap(mesh_of((2, 2)))
+    layouts["(tokens|others)/output"] = ("batch", "tokens", None)
+    strategy = kerasmgpu.strategy(
+        distribution=distribution.ModelParallel(
+            layout_map=layouts, batch_dim_name="batch"
+        ),
+        micro_batches=2,
+    )
+    with strategy.scope():
+        assert_same(ended(), expected)
+
+
 def flops(model, data):
     """The part of a step's FLOPs that a device computes."""
     program, _ = prepared_step(model, data)

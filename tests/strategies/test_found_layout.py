@@ -92,7 +92,7 @@ def random_layout(random, variables, sizes):
 @pytest.mark.parametrize(
     "of, axes",
     [
-        pytest.param("model", {"a": 2, "b": 2}, marks=pytest.mark.slow),
+        ("model", {"a": 2, "b": 2}),
         ("recurrent", {"a": 4}),
         pytest.param("model", {"a": 4}, marks=pytest.mark.nightly),
         pytest.param("model", {"b": 3}, marks=pytest.mark.nightly),

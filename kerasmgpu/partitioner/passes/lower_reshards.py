@@ -274,9 +274,9 @@ class Lowering:
             )
         part = wanted.moved(axis, plans.kinds.get(tensor, REPLICATED))
         if (
-            kind == PARTIAL
-            and is_of_variable(part.placement[axis])
+            is_of_variable(part.placement[axis])
             and not _divides_twice(part)
+            and self._is_scattered(axis, source, part)
         ):
             # Each replica needs its own part of it, too.
             self._from(AllGather, self.want(part), wanted)
