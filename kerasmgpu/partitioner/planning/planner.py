@@ -604,7 +604,7 @@ class Planner:
     def _reduced(self, tensor: Tensor, kind: Partial, plans: Plans) -> Kind:
         """Returns the kind to reduce a partial tensor to, for all consumers.
 
-        A gradient is divided as the value is that it is the gradient of.
+        The gradient of a divided value is divided in the same way.
         """
         if kind != PARTIAL:
             return REPLICATED

@@ -3,8 +3,8 @@
 Each axis is planned by itself. An operation that is written as it is runs on
 values that are divided along any number of axes: what it computes from its part
 along one doesn't depend on the others. Exceptions are operations that are not just
-copied, and a tensor's axis: it is divided along one mesh axis, or, where the parts
-along one are in the blocks of the other, along several.
+copied, and a tensor's axis. That is divided along one mesh axis, or along several
+if they are nested (`are_nested`).
 """
 
 from collections.abc import Iterator, Sequence
