@@ -298,8 +298,8 @@ FAULTS = {
     "slow_axis": Fault(
         "bytes along a slow axis count as those along a fast one",
         "strategies/imagined_steps.py",
-        "number * self._slowness[over] for over, number in sent.items()",
-        "number for over, number in sent.items()",
+        "            number * self._slowness[over]\n",
+        "            number\n",
         "tests/strategies/test_found_layout.py",
     ),
     "gathered_again": Fault(

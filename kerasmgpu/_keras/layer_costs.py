@@ -1,4 +1,4 @@
-"""Counts, for each layer, the bytes that a replica holds and sends."""
+"""Counts, for each layer, what a replica holds, computes and sends."""
 
 import dataclasses
 import math
@@ -11,13 +11,13 @@ import keras
 import tensorflow as tf
 
 from kerasmgpu._keras import training_state
-from kerasmgpu.flops.step_flops import layer_of, layers_in
+from kerasmgpu.flops.counting import count
+from kerasmgpu.flops.step_flops import layer_of, layers_in, value
 from kerasmgpu.partitioner.rules.kinds import MeshAxes
-from kerasmgpu.partitioner.runtime.report import communication
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.partitioner.runtime.sharded_variable import (
     ShardedVariable,
 )
-from kerasmgpu.partitioner.runtime.traffic import sendings
 
 if TYPE_CHECKING:
     from kerasmgpu.partitioner.runtime.written import Written
@@ -28,7 +28,7 @@ NO_LAYER = "outside of layers"
 
 @dataclasses.dataclass
 class LayerCost:
-    """The bytes of a layer, on the replica that holds most.
+    """What a layer costs; its variables' bytes on the replica that holds most.
 
     Attributes:
         name: String, the path of the layer in its model: `"block/up"`.
@@ -36,6 +36,10 @@ class LayerCost:
         slots: Integer, bytes of the optimizer's variables for them.
         on_host: Integer, bytes of those that are in host memory instead.
         whole: Integer, bytes of both on one device.
+        flops: Float, floating-point operations of its products that a device
+            computes in a step, on average, as `kerasmgpu flops` counts them;
+            unknown ones count as 0.
+        whole_flops: Float, those of one device alone.
         combined: Maps a collective, such as `"all_reduce"`, to the bytes of
             the whole tensors that it combines in a step.
         sent: Maps it to the bytes that each replica sends for that, in a ring.
@@ -47,6 +51,8 @@ class LayerCost:
     slots: int = 0
     on_host: int = 0
     whole: int = 0
+    flops: float = 0.0
+    whole_flops: float = 0.0
     combined: Counter[str] = dataclasses.field(default_factory=Counter)
     sent: Counter[str] = dataclasses.field(default_factory=Counter)
     along: Counter[MeshAxes] = dataclasses.field(default_factory=Counter)
@@ -55,7 +61,7 @@ class LayerCost:
 def layer_costs(
     model: keras.Model, written: "Written", rows: int
 ) -> list[LayerCost]:
-    """Returns the cost of each layer that has variables or sends something.
+    """Returns the cost of each layer that holds, computes or sends something.
 
     Args:
         written: `Written` of its training step.
@@ -75,7 +81,7 @@ def layer_costs(
         for path, layer in layers.items()
     }
     other, divided = LayerCost(NO_LAYER), set()
-    mesh = written.lowered.mesh
+    costs = Costs(written.lowered, rows)
     optimizers = {one.name for one in training_state.optimizers(model)}
     for path, kind, variable in variables_by_layer(model, layers):
         cost = found.get(path, other)
@@ -85,15 +91,24 @@ def layer_costs(
             if held.is_offloaded:
                 kind = "on_host"
         setattr(cost, kind, getattr(cost, kind) + held_bytes(variable))
-        cost.whole += _whole_bytes(variable)
-    for one in sendings(communication(written), mesh, rows):
+        cost.whole += whole_bytes(variable)
+    counted = count(written.lowered.graph, costs.parts())
+    for path, products in counted.by_layer(layers).items():
+        cost = found.get(path, other)
+        for product in products:
+            flops = value(product.flops, rows) or 0
+            cost.whole_flops += flops
+            cost.flops += flops / product.parts
+    for one in costs.sendings():
         path = _path_of(one.tensor.node, layers, divided, optimizers)
         cost = found.get(path, other)
         cost.combined[one.kind] += one.combined
         cost.sent[one.kind] += one.sent
         cost.along[one.axes] += one.sent
-    costs = [*by_layer.values(), other]
-    return [cost for cost in costs if cost.whole or cost.combined]
+    every = [*by_layer.values(), other]
+    return [
+        one for one in every if one.whole or one.combined or one.whole_flops
+    ]
 
 
 def _path_of(
@@ -159,8 +174,9 @@ def held_bytes(variable: Any) -> int:
     held = variable.value
     if isinstance(held, ShardedVariable):
         return held.most_bytes
-    return _whole_bytes(variable)
+    return whole_bytes(variable)
 
 
-def _whole_bytes(variable: Any) -> int:
+def whole_bytes(variable: Any) -> int:
+    """Returns the bytes of a variable of Keras on one device."""
     return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size

@@ -20,7 +20,7 @@ from kerasmgpu.errors import (
     checked_path,
 )
 from kerasmgpu.job import membership, places, workers
-from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.user_lines import frames_of_thread
 
 
@@ -294,7 +294,7 @@ def _devices() -> list[str]:
 def _collectives(model: keras.Model) -> list[str]:
     """Returns one line that names a step's collectives; no line if unknown."""
     written = getattr(model.train_function, "written", None)
-    found = report.collectives(written) if written is not None else []
+    found = Costs(written.lowered).names() if written is not None else []
     if not found:
         return []
     shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")

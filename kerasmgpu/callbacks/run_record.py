@@ -23,7 +23,7 @@ from kerasmgpu.engine import fit_clock
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError, checked_arguments
 from kerasmgpu.job import workers
-from kerasmgpu.partitioner.runtime import traffic
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.stores.places import Place, checked_place, place
 from kerasmgpu.stores.store_path import StorePath
@@ -138,7 +138,7 @@ class RunRecord(MeasuringCallback):
             files.facts["examples_per_epoch"] = sum(r for r, _ in batches)
             written = getattr(self.model.train_function, "written", None)
             if written is not None:
-                sent = traffic.sent(written, rows)
+                sent = Costs(written.lowered, rows).by_purpose()
                 files.facts["sent_per_step"] = self._along(sent)
                 files.facts["layers"] = self._layers(written, rows)
             self._write_facts()
@@ -184,6 +184,7 @@ class RunRecord(MeasuringCallback):
                 "by": list(one.sent),
             }
             for one in layer_costs(self.model, written, rows)
+            if one.whole or one.combined
         ]
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

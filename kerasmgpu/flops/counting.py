@@ -1,6 +1,8 @@
 """Counts the operations of all nodes of a step."""
 
 import collections
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from kerasmgpu.flops import operations
 from kerasmgpu.flops.recomputation import recomputed
@@ -13,14 +15,17 @@ from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
 
-def count(graph: Graph) -> StepFlops:
+def count(
+    graph: Graph, parts: Mapping[Node, int] = MappingProxyType({})
+) -> StepFlops:
     """Counts the operations of a step; runs nothing.
 
     Args:
         graph: `partitioner.step.graph.Graph` of the step as one device runs it, with
             shapes that `partitioner.planning.facts` inferred: `program.trace.graph`.
+        parts: Maps nodes to `Product.parts`, where devices divide them.
     """
-    walk = _Walk(recomputed(graph))
+    walk = _Walk(recomputed(graph), parts)
     walk.run(graph, 1, False, False)
     return StepFlops(walk.products, walk.uncounted, walk.elementwise)
 
@@ -30,13 +35,14 @@ class _Walk:
 
     Args:
         again: Nodes that recompute the forward pass.
+        parts: See `count`.
     """
 
-    def __init__(self, again: set[Node]) -> None:
+    def __init__(self, again: set[Node], parts: Mapping[Node, int]) -> None:
         self.products: list[Product] = []
         self.uncounted: collections.Counter[str] = collections.Counter()
         self.elementwise: collections.Counter[str] = collections.Counter()
-        self._again = again
+        self._again, self._parts = again, parts
         self._rounds: dict[Node, SizeLike] = {}
 
     def run(
@@ -83,7 +89,7 @@ class _Walk:
         """Counts the branch with most operations, and not the others."""
         walks = []
         for body in node.bodies:
-            walk = _Walk(self._again)
+            walk = _Walk(self._again, self._parts)
             walk.run(body, times, backward, again)
             walks.append(walk)
         most = max(walks, key=lambda walk: walk.size)
@@ -112,6 +118,7 @@ class _Walk:
                         flops * times,
                         backward,
                         again,
+                        self._parts.get(node, 1),
                     )
                 )
         elif operations.is_uncounted(node):

@@ -21,6 +21,7 @@ class Product:
         flops: Integer or `sizes.Size`, operations in all rounds of its loops.
         is_backward: Whether it is of the backward pass.
         is_recomputed: Whether it repeats a computation of the forward pass.
+        parts: Integer, into how many parts devices divide it.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Product:
     flops: SizeLike
     is_backward: bool
     is_recomputed: bool
+    parts: int = 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from kerasmgpu._keras import training_state
 from kerasmgpu._keras.distribution_backend import sharding_of
+from kerasmgpu._keras.layer_costs import whole_bytes
 from kerasmgpu.division import (
     AxesToShard,
     elements_of_part,
@@ -59,14 +59,14 @@ class DivisibleVariables:
             kept = fixed([one, *self.slots[number]])
             if kept is not None:
                 self.fixed[number] = kept
-        self._undivided = sum(map(_bytes, others))
+        self._undivided = sum(map(whole_bytes, others))
         divisible = sum(map(self.bytes_of, range(len(numbers))))
         self.num_bytes = self._undivided + divisible
 
     def bytes_of(self, number: int) -> int:
         """Bytes of a variable and its slots."""
         one = self.variables[number]
-        return sum(map(_bytes, (one, *self.slots[number])))
+        return sum(map(whole_bytes, (one, *self.slots[number])))
 
     def held(self, layout: Layout, sizes: Sequence[int]) -> int:
         """Bytes of all variables on the device that holds most."""
@@ -146,10 +146,6 @@ def is_divisible_variable(variable: Any) -> bool:
     """Whether a variable of Keras can be divided, as far as its type says."""
     dtype = keras.backend.standardize_dtype(variable.dtype)
     return bool(variable.shape) and is_divisible(dtype)
-
-
-def _bytes(variable: Any) -> int:
-    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
 
 def _key(path: str) -> str:

@@ -26,7 +26,7 @@ from kerasmgpu.partitioner.lowering.compute_time import ComputeTime
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.kinds import MeshAxes
-from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.partitioner.runtime.execution import (
     BatchwiseExecution,
     Execution,
@@ -437,8 +437,9 @@ class ExactSteps(_Strategy):
             rows: Integer, rows of a global batch; `None` where unknown.
         """
         self.trained_step.set(program.trace.original.graph, rows)
-        self.reduced_bytes_per_step = report.summed_bytes(written)
-        self.gathered_bytes = report.gathered_bytes(written)
+        costs = Costs(written.lowered)
+        self.reduced_bytes_per_step = costs.summed()
+        self.gathered_bytes = costs.gathered()
 
     def run_on_one_device(
         self, function: Callable[..., Any], *arguments: Any

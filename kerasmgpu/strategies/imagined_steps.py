@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.planning.planner import PlanCache
 from kerasmgpu.partitioner.rules.table import Plans
-from kerasmgpu.partitioner.runtime import report, traffic
+from kerasmgpu.partitioner.runtime.costs import Costs, planned
 from kerasmgpu.partitioner.runtime.one_device import captured_variable
 from kerasmgpu.partitioner.runtime.planned_trace import PlannedTrace
 from kerasmgpu.partitioner.step.graph import Node, Tensor
@@ -86,36 +85,29 @@ class ImaginedSteps:
 
     def cost(self, layout: Layout) -> Cost:
         """Returns what a layout costs."""
-        program = self._laid_out(layout)
-        flops = 0.0
-        sizes = tuple(self._axes.values())
-        for node, plans in report.planned(program.trace.graph, program.plans):
-            if node in self._products:
-                parts = math.prod(
-                    size for plan, size in zip(plans, sizes) if plan.is_local
-                )
-                flops += self._products[node] / parts
-        sent = self._sent(program)
+        costs = self._laid_out(layout).costs(self._rows)
+        parts = costs.parts(self._products)
+        flops = sum(
+            flops / parts[node] for node, flops in self._products.items()
+        )
         weighted = sum(
-            number * self._slowness[over] for over, number in sent.items()
+            number * self._slowness[over]
+            for over, number in costs.sent_along().items()
         )
         self._tell()
+        sizes = tuple(self._axes.values())
         share = sum(self._products.values()) / math.prod(sizes)
         held = self._weights.held(layout, sizes)
         return Cost(flops, share, weighted, held)
 
     def sent(self, layout: Layout) -> dict[str, int]:
         """Returns the bytes that a device sends along each axis."""
-        sent = self._sent(self._laid_out(layout))
+        sent = self._laid_out(layout).costs(self._rows).sent_along()
         return {name: sent[over] for over, name in enumerate(self._axes)}
 
     def rings(self, layout: Layout) -> dict[str, float]:
         """Returns the all-reduces along each axis; others count half a one."""
-        lowered = self._laid_out(layout).lowered(Form())
-        rings = Counter[int]()
-        for one in lowered.communication():
-            kind = one.name.partition(".")[0]
-            rings[one.axis] += 2 if kind == "all_reduce" else 1
+        rings = Costs(self._laid_out(layout).lowered(Form())).rings_along()
         return {name: rings[over] / 2 for over, name in enumerate(self._axes)}
 
     def _tell(self) -> None:
@@ -145,18 +137,10 @@ class ImaginedSteps:
             self._known[key] = made.plans[:over]
         return made
 
-    def _sent(self, program: PlannedTrace) -> Counter[int]:
-        mesh, sent = program.replicas.mesh, Counter[int]()
-        once = ((one, 1) for one in program.communication())
-        for one in traffic.sendings(once, mesh, self._rows):
-            if one.sent:  # A mesh of one device has no axes here.
-                sent[one.by.axis] += one.sent
-        return sent
-
 
 def _products(program: PlannedTrace) -> Iterator[tuple[Node, int]]:
     """Yields the counted operations of a step, and how many each has."""
-    for node, _ in report.planned(program.trace.graph, program.plans):
+    for node, _ in planned(program.trace.graph, program.plans):
         count = flops_of(node) if has_rule(node) else None
         if count is not None:
             yield node, program.cost.value_of(count)

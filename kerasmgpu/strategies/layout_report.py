@@ -1,6 +1,7 @@
 """Reports what a model's layout makes each device hold and send."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -13,13 +14,13 @@ from kerasmgpu.errors import (
     checked_arguments,
     shown,
 )
-from kerasmgpu.partitioner.runtime import report
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.partitioner.runtime.program import Program
 
 
 @dataclasses.dataclass(frozen=True)
 class LayoutReport:
-    """Bytes that each device holds, and sends in a training step, by layer.
+    """What each device holds, computes and sends in a training step, by layer.
 
     `print(report)` shows a table.
 
@@ -28,8 +29,9 @@ class LayoutReport:
         num_replicas: Integer, replicas of all workers.
         rows: Integer, rows of the batch over all replicas.
         layers: List of `LayerCost`: name, bytes of `weights` and `slots` on the
-            device that holds most, bytes of both when they are `whole`, and
-            bytes `sent` by each replica, by collective.
+            device that holds most, bytes of both when they are `whole`, `flops`
+            of a device and `whole_flops` of one alone, and bytes `sent` by each
+            replica, by collective.
         along: Dictionary from the name of a mesh axis to the bytes that each
             replica sends along it; empty for one axis. With `shard_over` the
             names are `"all replicas"`, `"a group"` and `"the groups"`.
@@ -60,22 +62,36 @@ class LayoutReport:
         return sum(one.whole for one in self.layers)
 
     @property
+    def computes(self) -> float:
+        """A device's part of the operations of the products, on average.
+
+        It is 1 / n where n devices divide all of them; 1 where there are none.
+        """
+        return 1.0 if (part := _computed(self.layers)) is None else part
+
+    @property
     def sent(self) -> int:
         """Bytes that each replica sends in a step."""
         return sum(one.sent.total() for one in self.layers)
 
     def __str__(self) -> str:
         lines: list[tuple[str, ...]] = [
-            ("layer", "weights", "slots", "on one device", "sent", "by")
+            (
+                *("layer", "weights", "slots", "on one device"),
+                *("computes", "sent", "by"),
+            )
         ]
         for one in self.layers:
             kinds = [kind.replace("_", "-") for kind in one.sent]
-            sums = one.weights, one.slots, one.whole, one.sent.total()
-            lines.append((one.name, *_numbers(sums), ", ".join(kinds)))
+            held = _numbers([one.weights, one.slots, one.whole])
+            sent = f"{one.sent.total():,}"
+            by = ", ".join(kinds)
+            lines.append((one.name, *held, _percent([one]), sent, by))
         weights = sum(one.weights for one in self.layers)
         slots = sum(one.slots for one in self.layers)
-        sums = weights, slots, self.whole, self.sent
-        lines.append(("all", *_numbers(sums), ""))
+        held = _numbers([weights, slots, self.whole])
+        sent = f"{self.sent:,}"
+        lines.append(("all", *held, _percent(self.layers), sent, ""))
         widths = [max(map(len, column)) for column in zip(*lines)]
         table = [
             "  ".join(
@@ -88,8 +104,9 @@ class LayoutReport:
             for name, *numbers, by in lines
         ]
         head = (
-            f"{self.model}: bytes on each of {self.num_replicas} devices, and "
-            f"bytes that each sends in a step of {self.rows} rows"
+            f"{self.model}: bytes that each of {self.num_replicas} devices holds, "
+            f"its part of the products in a step of {self.rows} rows, and bytes "
+            "that it sends"
         )
         if self.along:
             parts = (f"{n:,} along {axis}" for axis, n in self.along.items())
@@ -141,7 +158,7 @@ def layout_report(model: keras.Model, batch: Any) -> LayoutReport:
         name: sum(one.along[axes] for one in costs)
         for axes, name in strategy.axis_names.items()
     }
-    linked = report.linked_bytes(written)
+    linked = Costs(written.lowered).linked()
     return LayoutReport(model.name, replicas, rows, costs, along, linked)
 
 
@@ -185,5 +202,18 @@ def prepared_step(model: keras.Model, batch: Any) -> tuple[Program, int]:
     return model.train_function.prepare(feed), rows
 
 
-def _numbers(numbers: Any) -> list[str]:
+def _numbers(numbers: Iterable[int]) -> list[str]:
     return [f"{number:,}" for number in numbers]
+
+
+def _percent(layers: Iterable[LayerCost]) -> str:
+    part = _computed(layers)
+    return "" if part is None else f"{part:.1%}"
+
+
+def _computed(layers: Iterable[LayerCost]) -> float | None:
+    """Returns a device's part of the products of layers; `None` without any."""
+    own, whole = map(
+        sum, zip(*((one.flops, one.whole_flops) for one in layers))
+    )
+    return own / whole if whole else None

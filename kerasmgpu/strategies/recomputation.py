@@ -24,6 +24,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     is_of_variable,
 )
 from kerasmgpu.partitioner.rules.tables import is_exchanged
+from kerasmgpu.partitioner.runtime.costs import parts_of
 from kerasmgpu.partitioner.runtime.one_device import content_of
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.graph import Node, Tensor
@@ -194,7 +195,8 @@ class _Choice:
 
     def __init__(self, program: Program, is_elementwise: bool) -> None:
         self._program = program
-        self._mesh = program.replicas.mesh
+        self._mesh = mesh = program.replicas.mesh
+        self._numbers_along = list(map(mesh.size, mesh.planning_axes))
         self._nodes = program.trace.graph.nodes
         self.passes = Passes(program.trace.graph)
         self._is_elementwise = is_elementwise
@@ -288,12 +290,9 @@ class _Choice:
         flops = flops_of(node) if has_rule(node) else None
         if flops is None:
             return written
-        share = 1
-        pairs = zip(self._mesh.planning_axes, self._program.plans)
-        for along, plans in pairs:
-            if plans.nodes[node].is_local:
-                share *= self._mesh.size(along)
-        value = self._program.cost.value_of(flops) / share
+        plans = [of_axis.nodes[node] for of_axis in self._program.plans]
+        parts = parts_of(plans, self._numbers_along)
+        value = self._program.cost.value_of(flops) / parts
         return written + value / _FLOPS_PER_BYTE
 
     def _closure(self, move: "_Move") -> tuple[set[Node], list[Tensor]] | None:

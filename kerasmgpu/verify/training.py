@@ -21,7 +21,8 @@ from kerasmgpu.engine.devices import (
 from kerasmgpu.engine.exact_strategy import is_ours
 from kerasmgpu.errors import InputError
 from kerasmgpu.flops import step_flops
-from kerasmgpu.partitioner.runtime.report import by_layer, part_of
+from kerasmgpu.partitioner.runtime.costs import part_of
+from kerasmgpu.partitioner.runtime.report import by_layer
 from kerasmgpu.strategies.layouts import mesh_of
 from kerasmgpu.strategies.noted_distributions import noted
 from kerasmgpu.verify.float64_functions import batches_of_float64

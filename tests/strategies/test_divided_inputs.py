@@ -11,9 +11,6 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
-from kerasmgpu.flops.operations import flops_of, has_rule
-from kerasmgpu.partitioner.runtime import report
-from kerasmgpu.strategies.layout_report import prepared_step
 from tests.devices import device_names
 
 distribution = keras.distribution
@@ -112,7 +109,7 @@ def test_a_distribution_lays_out_whole_batches(of_one_device):
     with on_mesh((2, 2), EveryTensor):
         model = gpt()
         found = trained(model, words())
-        share = flops(model, words())
+        share = kerasmgpu.layout_report(model, words()).computes
     assert_same(found, of_one_device)
     assert share == pytest.approx(1 / 4, abs=0.01)
 
@@ -146,21 +143,6 @@ def test_micro_batches_attend_to_other_tokens(float64):
         assert_same(ended(), expected)
 
 
-def flops(model, data):
-    """The part of a step's FLOPs that a device computes."""
-    program, _ = prepared_step(model, data)
-    axes = [n for n in model.distribute_strategy.replicas.mesh.axes if n > 1]
-    own = total = 0.0
-    for node, plans in report.planned(program.trace.graph, program.plans):
-        number = flops_of(node) if has_rule(node) else None
-        if number is not None:
-            number = program.cost.value_of(number)
-            parts = [n for plan, n in zip(plans, axes) if plan.is_local]
-            total += number
-            own += number / math.prod(parts)
-    return own / total
-
-
 def dense():
     """Random rows of tokens as the block takes them."""
     x = np.random.default_rng(0).normal(size=(4, 64, 24)).astype("float32")
@@ -174,8 +156,7 @@ def test_each_device_computes_its_tokens_and_sends_keys_and_values(dropout):
     with on_mesh((1, n), tokens__output=(None, "tokens", None)):
         model = block(dropout=dropout)
         table = kerasmgpu.layout_report(model, dense())
-        share = flops(model, dense())
-    assert share == pytest.approx(1 / n, abs=0.01)
+    assert table.computes == pytest.approx(1 / n, abs=0.01)
     weights = sum(map(np.size, model.get_weights()))
     keys_and_values = 4 * (n - 1) / n * 4 * 64 * 24 * num_bytes
     expected = keys_and_values + 2 * (n - 1) / n * weights * num_bytes

@@ -10,6 +10,7 @@ import pytest
 import kerasmgpu
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.lowered import Form
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.imagined_steps import ImaginedSteps
 from kerasmgpu.strategies.layout_report import prepared_step
@@ -113,22 +114,21 @@ def test_layouts_are_counted_as_they_are_lowered(request, of, axes):
         laid_out = steps._laid_out(layout)
         alone = steps_of(model, x, y, axes)[1]._laid_out(layout)
         sent = [
-            counted(program, one)
-            for program, one in (
-                (laid_out, laid_out.communication()),
-                (alone, alone.lowered(Form()).communication()),
+            counted(costs)
+            for costs in (
+                laid_out.costs(ROWS),
+                Costs(alone.lowered(Form()), ROWS),
             )
         ]
         assert sent[0] == sent[1] and sent[0]
         assert steps.cost(layout).flops > 0
 
 
-def counted(program, communication):
+def counted(costs):
     """Counts what is sent of each tensor, by name."""
     return collections.Counter(
-        (type(one), one.axis, str(tensor).replace("/again", ""), size, width)
-        for one in communication
-        for tensor, size, width in one.sizes(program.replicas.mesh)
+        (one.kind, one.axes, str(one.tensor).replace("/again", ""), one.sent)
+        for one in costs.sendings()
     )
 
 

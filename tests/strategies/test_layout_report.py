@@ -6,7 +6,7 @@ import pytest
 
 import kerasmgpu
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime import traffic
+from kerasmgpu.partitioner.runtime.costs import Costs
 from tests.devices import device_names
 
 distribution = keras.distribution
@@ -136,7 +136,7 @@ def test_all_that_the_program_sends_is_counted(shard):
         for kind, count in layer.combined.items():
             found[kind] = found.get(kind, 0) + count
     expected = {}
-    for one in traffic.sent(program.written(), ROWS):
+    for one in Costs(program.written().lowered, ROWS).by_purpose():
         expected[one["kind"]] = expected.get(one["kind"], 0) + one["bytes"]
     assert found == expected
     assert ("all_gather" in found) == (shard == "weights")
@@ -173,8 +173,10 @@ def test_a_shared_layer_is_counted_once():
 def test_the_table_has_a_line_per_layer_and_the_sums():
     _, report, _ = reported(megatron(2))
     head, *lines = str(report).splitlines()
-    assert head.startswith("pair: bytes on each of 2 devices")
-    assert lines[2].split() == ["up", "140", "140", "504", "240", "all-reduce"]
+    assert head.startswith("pair: bytes that each of 2 devices holds")
+    assert lines[2].split() == [
+        *("up", "140", "140", "504", "50.0%", "240", "all-reduce")
+    ]
     assert lines[-1].split()[:1] == ["all"]
     assert lines[-1].split()[-1] == f"{report.sent:,}"
 

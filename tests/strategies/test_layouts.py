@@ -15,7 +15,7 @@ import tensorflow as tf
 import kerasmgpu
 from kerasmgpu.engine import extended
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.runtime import traffic
+from kerasmgpu.partitioner.runtime.costs import Costs
 from tests.devices import device_names
 from tests.parity.meshes import both_divided
 
@@ -463,7 +463,7 @@ def test_megatrons_layout_sends_what_its_authors_count():
     model = built()
     model.fit(X, Y, batch_size=ROWS, verbose=0)
     (steps,) = model.train_function.programs
-    sent = [one for one in traffic.sent(steps.written(), ROWS)]
+    sent = Costs(steps.written().lowered, ROWS).by_purpose()
     activations = ROWS * 6 * 10 * 4
     assert {one["kind"] for one in sent} == {"all_reduce"}
     total = sum(one["bytes"] for one in sent)
@@ -489,7 +489,10 @@ def test_with_two_axes_each_gradient_is_summed_where_it_is():
     model = built()
     model.fit(X, Y, batch_size=ROWS, verbose=0)
     (steps,) = model.train_function.programs
-    sent = sum(one["bytes"] for one in traffic.sent(steps.written(), ROWS))
+    sent = sum(
+        one["bytes"]
+        for one in Costs(steps.written().lowered, ROWS).by_purpose()
+    )
     activations = ROWS * 6 * 10 * 4 / 2
     divided = "embeddings", "query", "key", "value", "up/", "down/k", "output/k"
     gradients = sum(

@@ -1,7 +1,7 @@
 """Plans a trace for the replicas: what each holds, computes and sends."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import tensorflow as tf
@@ -9,7 +9,6 @@ import tensorflow as tf
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.partitioner import passes
 from kerasmgpu.partitioner.ir.instructions import (
-    Communication,
     Instruction,
     RequireEqualRows,
     Value,
@@ -33,6 +32,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.rules.table import Plans
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.one_device import (
     container,
@@ -262,9 +262,13 @@ class PlannedTrace:
         """Whether operations keep a random state, as `tf.random.normal` does."""
         return _has_random_state(self.trace.graph)
 
-    def communication(self) -> Iterator[Communication]:
-        """Yields what replicas of one process send in a step; see `sending`."""
-        return sending.sent_by(self._program(Form()))
+    def costs(self, rows: int) -> Costs:
+        """Returns the `Costs` of the plan, without lowering all of it.
+
+        What is sent is that of a single process; see `passes.sending`.
+        """
+        program = self._program(Form())
+        return Costs(program, rows, sending.sent_by(program))
 
     def _whole(self, tensors: Sequence[Tensor]) -> list[Value]:
         number = self.replicas.mesh.num_axes

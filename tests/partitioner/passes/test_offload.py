@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kerasmgpu.partitioner.ir.instructions import ToDevice, ToHost
-from kerasmgpu.partitioner.runtime.report import linked_bytes
+from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.strategies.layout_report import prepared_step
 from tests.strategies.sharded import mirrored, pretended_devices
 
@@ -64,7 +64,7 @@ def test_gradients_cross_and_changes(
 ):
     step = written(optimizer, num_replicas)
     part = BYTES // num_replicas
-    assert linked_bytes(step) == (to_host * part, to_device * part)
+    assert Costs(step.lowered).linked() == (to_host * part, to_device * part)
     made = [
         one for i in step.lowered.on_host for one in i.outputs
     ]  # On the host.
@@ -97,7 +97,7 @@ def test_branches_update_on_the_host_too():
     for num_replicas in (1, 2):
         step = written(scaled, num_replicas)
         part = BYTES // num_replicas
-        assert linked_bytes(step) == (part, part)
+        assert Costs(step.lowered).linked() == (part, part)
         branch = [one for one in step.library if "_If_" in one.signature.name]
         types = {
             node.op for one in branch for node in one.node_def if on_host(node)
