@@ -47,6 +47,20 @@ def _of_input(distribution: Any, layer: keras.Layer, tensor: Any) -> Any:
     return placed(tensor, layout.axes, f"the input {layer.name!r}")
 
 
+def named_inputs(model: keras.Model) -> list[tuple[str, Any]]:
+    """Returns the key of each input in a `LayoutMap`, and its `KerasTensor`.
+
+    They are none for a model that isn't made of layers, but of code.
+    """
+    functional = getattr(model, "_functional", model)  # That of a `Sequential`.
+    if not isinstance(functional, Functional):
+        return []
+    return [
+        (output_path(one._keras_history.operation), one)
+        for one in functional._inputs
+    ]
+
+
 def lays_out_batches(distribution: Any) -> bool:
     """Whether a distribution's own `get_data_layout` may divide more than rows."""
     kinds = keras.distribution.DataParallel, keras.distribution.ModelParallel

@@ -178,8 +178,7 @@ class Steps:
     def _run_batch(self, batch: Any) -> Any:
         if self._trains:
             with making:
-                self._strategy.lay_out_model(
-                    self._model,
+                self._lay_out(
                     lambda: self._partitioned.prepared(
                         tf.nest.map_structure(as_tensor, batch)
                     )[0],
@@ -307,12 +306,15 @@ class Steps:
             )
         given = (specification,), in_shares, feed.batch_shapes
         if self._trains:
-            self._strategy.lay_out_model(
-                self._model,
-                lambda: self._partitioned.program(*given),
-                feed.batch_size,
+            self._lay_out(
+                lambda: self._partitioned.program(*given), feed.batch_size
             )
         return self._partitioned.program(*given)
+
+    def _lay_out(self, trace: Callable[[], Program], rows: int | None) -> None:
+        """Finds the model's layout with `layout="auto"`, before it trains."""
+        if self._strategy.lay_out_model(self._model, trace, rows):
+            self._partitioned.forget()
 
 
 class PredictSteps:

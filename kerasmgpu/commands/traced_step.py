@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import kerasmgpu
 from kerasmgpu._keras import made_variables
+from kerasmgpu._keras.divided_inputs import named_inputs
 from kerasmgpu._keras.steps import Steps
 from kerasmgpu.commands import batches, user_models
 from kerasmgpu.engine.devices import leave_room
@@ -137,12 +138,13 @@ def trace_job(job: dict[str, Any]) -> tuple[keras.Model, TracedStep]:
             step = trace_step(model, data, job["global_batch_size"])
         own = note.distribution
         if own is not None and note.finds is not None:
-            return model, _found(model, step, own, note.finds)
+            return model, _found(model, data, step, own, note.finds)
     return model, dataclasses.replace(step, distribution=own)
 
 
 def _found(
     model: keras.Model,
+    data: Any,
     step: TracedStep,
     of_mesh: Distribution,
     arguments: dict[str, Any],
@@ -165,6 +167,10 @@ def _found(
     distribution = keras.distribution.ModelParallel(
         layout_map=layouts, batch_dim_name=of_mesh.batch_dim_name
     )
+    if any(key in found.layouts for key, _ in named_inputs(model)):
+        keras.distribution.set_distribution(distribution)
+        with model.distribute_strategy.scope():
+            step = trace_step(model, data, step.rows)
     return dataclasses.replace(
         step, distribution=distribution, layouts=found.layouts
     )

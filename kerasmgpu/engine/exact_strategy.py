@@ -44,8 +44,11 @@ class ExactStrategy(Protocol):
 
     def lay_out_model(
         self, model: Any, trace: Callable[[], Program], rows: int | None
-    ) -> None:
-        """Finds a layout for a model that begins to train, if it must."""
+    ) -> bool:
+        """Finds a layout for a model that begins to train, if it must.
+
+        Returns whether the step must be traced again.
+        """
 
     # Workers of the job.
 

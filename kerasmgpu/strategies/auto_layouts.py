@@ -10,6 +10,7 @@ import keras
 from absl import logging
 
 from kerasmgpu._keras import made_variables
+from kerasmgpu._keras.divided_inputs import named_inputs
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.engine.exact_strategy import ExactStrategy
 from kerasmgpu.errors import InputError
@@ -81,8 +82,8 @@ class AutoLayouts(Layouts):
         trace: Callable[[], Program],
         rows: int,
         strategy: ExactStrategy,
-    ) -> None:
-        """Finds the layout of a model, and divides its variables so.
+    ) -> bool:
+        """Finds the layout of a model, and divides its variables and inputs so.
 
         Does nothing for a model that is laid out already. Of one that got
         weights since, such as LoRA's, only these are laid out.
@@ -90,9 +91,12 @@ class AutoLayouts(Layouts):
         Args:
             trace: Function that returns the `Program` of its training step;
                 variables that the step makes exist then.
+
+        Returns:
+            Whether the step must be traced again, with other inputs.
         """
         if model in self._models and not _has_new_weights(model):
-            return
+            return False
         program, mesh = trace(), self.distribution.device_mesh
         axes = dict(zip(mesh.axis_names, map(int, mesh.shape)))
         variables = DivisibleVariables(model, _kept_axes)
@@ -121,6 +125,18 @@ class AutoLayouts(Layouts):
                 self._divide(variables, found.layout_map(mesh))
         finally:
             self._is_found = self._makes_slot = False
+        return self._divide_inputs(model, found)
+
+    def _divide_inputs(self, model: keras.Model, found: FoundLayout) -> bool:
+        """Lays out a model's inputs as was found; returns whether that is new."""
+        layouts = self.distribution._layout_map
+        is_new = False
+        for key, _ in named_inputs(model):
+            before = layouts.pop(key) if key in list(layouts) else None
+            if key in found.layouts:
+                layouts[key] = found.layouts[key]
+            is_new |= (before and before.axes) != found.layouts.get(key)
+        return is_new
 
     def _divide(
         self,

@@ -28,6 +28,7 @@ class DivisibleVariables:
             Default: all can be.
 
     Attributes:
+        model: The model.
         variables: List of Keras's variables.
         slots: For each, the optimizer's variables of the same shape.
         fixed: Maps numbers of variables to the axes that they keep.
@@ -39,6 +40,7 @@ class DivisibleVariables:
         model: keras.Model,
         fixed: Callable[[list[Any]], AxesToShard | None] = lambda _: None,
     ) -> None:
+        self.model = model
         metrics = set(map(id, model.metrics_variables))
         every = {id(one): one for one in model.variables}
         self.variables, others = [], []
@@ -71,7 +73,7 @@ class DivisibleVariables:
     def held(self, layout: Layout, sizes: Sequence[int]) -> int:
         """Bytes of all variables on the device that holds most."""
         total = self._undivided
-        for number, axes in enumerate(layout):
+        for number, axes in enumerate(layout[: len(self.variables)]):
             shape = tuple(self.variables[number].shape)
             bytes_each = self.bytes_of(number) // max(math.prod(shape), 1)
             total += elements_of_part(shape, axes, sizes) * bytes_each

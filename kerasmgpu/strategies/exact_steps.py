@@ -236,16 +236,20 @@ class ExactSteps(_Strategy):
         model: keras.Model,
         trace: Callable[[], Program],
         rows: int | None,
-    ) -> None:
+    ) -> bool:
         """Finds a layout for a model that begins to train, with `"auto"`.
 
         Args:
             trace: Function that returns the `Program` of its training step.
             rows: Integer, rows of a global batch; `None` where unknown.
+
+        Returns:
+            Whether the step must be traced again, with other inputs.
         """
-        if isinstance(self.layouts, AutoLayouts):
-            rows = ASSUMED_SIZE if rows is None else rows
-            self.layouts.lay_out(model, trace, rows, self)
+        if not isinstance(self.layouts, AutoLayouts):
+            return False
+        rows = ASSUMED_SIZE if rows is None else rows
+        return self.layouts.lay_out(model, trace, rows, self)
 
     # Workers -----------------------------------------------------------------
 

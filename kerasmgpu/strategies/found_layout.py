@@ -16,6 +16,7 @@ from kerasmgpu.errors import (
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.tracing import without_garbage_collection
 from kerasmgpu.replica_arithmetic import checked_mesh
+from kerasmgpu.strategies.divisible_inputs import DivisibleInputs
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.imagined_steps import ImaginedSteps
 from kerasmgpu.strategies.layout_report import checked_model, prepared_step
@@ -34,7 +35,8 @@ class FoundLayout:
         axes: Dictionary from the names of the mesh's axes to their sizes; rows
             are divided along the first one.
         layouts: Dictionary from keys of a `keras.distribution.LayoutMap` to
-            tuples of names of axes and `None`. Other variables are whole.
+            tuples of names of axes and `None`. Other variables are whole, and
+            inputs without a key are divided by rows only.
         held: Integer, bytes of variables and slots on the device that holds most.
         whole: Integer, bytes of all variables and slots.
         sent: Dictionary from names of axes to bytes that each device sends
@@ -104,14 +106,16 @@ def find_layout(
     links: Sequence[float] | None = None,
     start: keras.distribution.LayoutMap | None = None,
 ) -> FoundLayout:
-    """Finds how to divide a model's variables over a mesh of devices.
+    """Finds how to divide a model's variables, and batches, over a mesh of devices.
 
     The training step is traced once, and planned for layout after layout; none
     runs, and the devices needn't exist. Products are divided first; then a
     device sends and holds as little as can be, where a byte that is held counts
     as one that is sent in a step. Rows are divided along the first axis;
     variables along the others, and also along the first one where that sends
-    less, as for tables, or if they don't fit otherwise (`memory`).
+    less, as for tables, or if they don't fit otherwise (`memory`). Tokens, or
+    other inner axes of named inputs, are divided along one of the others where
+    that is cheaper, as with few long rows.
 
     Args:
         model: Compiled `keras.Model` that was built under a strategy of
@@ -169,18 +173,22 @@ def search(
         memory = checked_integer(memory, "memory", 1)
     large = {name: size for name, size in axes.items() if size > 1}
     slowness = _slowness(links, axes)
+    inputs = DivisibleInputs(variables.model, program.trace)
     steps = ImaginedSteps(
-        program, variables, large, next(iter(axes)), rows, slowness
+        *(program, variables, large, next(iter(axes)), rows, slowness),
+        inputs=inputs.numbers,
     )
-    found = Search(
-        tuple(large.values()), steps.rows_axis, variables.groups(), steps.cost
-    )
-    whole = variables.whole(len(large))
+    names, sizes = tuple(large), tuple(large.values())
+    found = Search(sizes, steps.rows_axis, variables.groups(), steps.cost)
+    weights = variables.whole(len(large))
+    whole = weights + inputs.whole(len(large))
     starts = [whole]
     if start is not None:
-        starts.append(variables.laid_out(start, tuple(large)))
+        of_start = variables.laid_out(start, names)
+        starts.append(of_start + inputs.laid_out(start, names))
+    others = [weights + one for one in inputs.divided(sizes, steps.rows_axis)]
     with without_garbage_collection():
-        layout = found.run(starts, memory) if large else whole
+        layout = found.run(starts, memory, others) if large else whole
     cost = found.cost(layout)
     if memory is not None and cost.held > memory:
         raise InputError(
@@ -190,7 +198,8 @@ def search(
         )
     return FoundLayout(
         dict(axes),
-        variables.named(layout, tuple(large)),
+        variables.named(layout, names)
+        | inputs.named(layout[len(weights) :], names, steps.rows_axis),
         cost.held,
         variables.num_bytes,
         steps.sent(layout),

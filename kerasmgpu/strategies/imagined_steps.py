@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -32,6 +32,8 @@ class ImaginedSteps:
         rows_name: Name of the axis that rows are divided along.
         rows: Rows of a global batch.
         slowness: For each name of an axis, what a byte along it counts.
+        inputs: Numbers of the leaves of its arguments that a layout divides,
+            behind the variables.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ImaginedSteps:
         rows_name: str,
         rows: int,
         slowness: Mapping[str, float],
+        inputs: Sequence[int] = (),
     ) -> None:
         self.rows_axis = (
             list(axes).index(rows_name) if rows_name in axes else None
@@ -78,6 +81,8 @@ class ImaginedSteps:
             number = number_of(imagined.tensor)
             if number is not None:
                 self._numbers[tensor] = number
+        for number, leaf in enumerate(inputs, len(weights.variables)):
+            self._numbers[trace.leaves[leaf]] = number
         self._products = dict(_products(self._planned))
         self._known: dict[Any, tuple[Plans, ...]] = {}
         self._cache = PlanCache()

@@ -41,7 +41,8 @@ _LARGE = 0.005
 """Share of all bytes from which on variables move before the others."""
 
 Layout: TypeAlias = tuple[AxesToShard, ...]
-"""For each variable, for each mesh axis, the axis that it divides, if any."""
+"""For each variable, for each mesh axis, the axis that it divides, if any; then for
+each input, where inputs can be divided."""
 
 _Part: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Numbers of variables that move together, and their shape."""
@@ -128,11 +129,18 @@ class Search:
             self._costs[layout] = self._evaluate(layout)
         return self._costs[layout]
 
-    def run(self, starts: Sequence[Layout], most: int | None) -> Layout:
+    def run(
+        self,
+        starts: Sequence[Layout],
+        most: int | None,
+        others: Sequence[Layout] = (),
+    ) -> Layout:
         """Returns the layout that costs least of those that fit.
 
         Args:
             most: Integer, bytes that a device may hold, or `None`.
+            others: Layouts of undivided variables and divided inputs, which are
+                followed where they are promising.
 
         Returns:
             The layout; if none fits, the one that holds least.
@@ -144,6 +152,12 @@ class Search:
         ends = [self._descend(end, Cost.total) for end in (*starts[1:], *ends)]
         ends.append(self._descend(starts[0], Cost.total, families_first=True))
         found = min(ends, key=lambda one: self.cost(one).total())
+        for other in others:
+            if self._is_promising(other, starts[0], least, found):
+                end = self._descend(other, Cost.total)
+                found = min(
+                    (found, end), key=lambda one: self.cost(one).total()
+                )
         # Rows of a table that a batch looks up are fewer than its gradient's.
         sends_less = functools.partial(Cost.total, price=0.0)
         found = self._descend(found, sends_less, self._of_rows)
@@ -162,6 +176,20 @@ class Search:
             if self.cost(found).held <= most:
                 break
         return min(self._costs, key=lambda one: self._rank(one, most))
+
+    def _is_promising(
+        self, other: Layout, whole: Layout, least: Layout, found: Layout
+    ) -> bool:
+        """Whether a layout of divided inputs may end cheaper than what is found.
+
+        It must divide half of the work, and be cheaper already if its variables
+        held half of what dividing them can save: weights are sent for that.
+        """
+        cost, most = self.cost(other), self.cost(whole).flops
+        if cost.flops > (most + cost.share) / 2:
+            return False
+        saved = (cost.held - self.cost(least).held) / 2
+        return cost.total() - saved < self.cost(found).total()
 
     def _most_divided(self, layout: Layout) -> Layout:
         """Returns the layout that holds least; only groups are divided."""

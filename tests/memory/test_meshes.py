@@ -61,6 +61,28 @@ def rows_whole():
         return compiled()
 
 
+def of_long_rows(layout):
+    with kerasmgpu.strategy(mesh=(1, 4), layout=layout).scope():
+        pieces = keras.Input((512, 4), name="pieces")
+        wide = keras.layers.Dense(9, "tanh")(pieces)
+        model = keras.Model(pieces, keras.layers.Dense(4)(wide))
+        model.compile("adam", "mse", jit_compile=False)
+        x = np.zeros((2, 512, 4), "float32")
+        return model, (x, x)
+
+
+def pieces_found():
+    return of_long_rows("auto")
+
+
+def pieces_given():
+    return of_long_rows({"pieces/output": ("batch", "model", None)})
+
+
+def pieces_whole():
+    return of_long_rows({"dense/bias": ("model",)})
+
+
 def compiled():
     up = keras.layers.Dense(WIDE, "tanh", name="up")
     down = keras.layers.Dense(UNITS, name="down")
@@ -100,6 +122,16 @@ def test_each_number_of_devices_has_its_mesh():
     (note,) = report["notes"]
     assert "no mesh of 1:" in note
     assert "with the 1 devices of --replicas" in note
+
+
+def test_pieces_of_long_rows_are_divided_as_is_given_or_found():
+    found, given, whole = (
+        memory(f"tests.memory.test_meshes:{name}", replicas=4, show=False)
+        for name in ("pieces_found", "pieces_given", "pieces_whole")
+    )
+    (one,), (two,), (three,) = found["rows"], given["rows"], whole["rows"]
+    assert one["activations"] == pytest.approx(two["activations"], rel=0.01)
+    assert one["activations"] < three["activations"] / 3
 
 
 def test_a_program_is_told_which_devices_it_had():

@@ -71,6 +71,43 @@ def test_it_ends_like_one_device(strategy, float64):
     assert report.sent == sum(strategy.found_layout.sent.values())
 
 
+def of_pieces():
+    """Layers that work on each piece of long rows; their weights are small."""
+    keras.utils.set_random_seed(1)
+    pieces = keras.Input((39, 4), name="pieces")
+    x = keras.layers.LayerNormalization()(pieces)
+    wide = keras.layers.Dense(9, "gelu", name="wide")(x)
+    model = keras.Model(pieces, keras.layers.Dense(2)(wide))
+    model.compile("adam", "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    "mesh, rows",
+    [
+        pytest.param((1, 4), None, marks=pytest.mark.slow),
+        ((2, 2), "batch"),
+    ],
+)
+def test_long_rows_are_divided_along_their_inner_axis(float64, mesh, rows):
+    x = np.random.default_rng(0).normal(size=(4, 39, 4))
+    y = x[..., :2]
+    strategy = kerasmgpu.strategy(mesh=mesh, layout="auto")
+    with strategy.scope():
+        model = of_pieces()
+    alone = of_pieces()
+    for one in (model, alone):
+        one.predict(x, verbose=0)  # Its program is of whole inputs.
+        one.fit(x, y, batch_size=3, epochs=2, verbose=0)
+    for own, expected in zip(model.get_weights(), alone.get_weights()):
+        np.testing.assert_allclose(own, expected, rtol=1e-12, atol=1e-12)
+    found = strategy.found_layout
+    assert found.layouts["pieces/output"] == (rows, "model", None)
+    report = kerasmgpu.layout_report(model, (x[:3], y[:3]))
+    assert report.computes == 1 / 4
+    assert report.sent == sum(found.sent.values())
+
+
 def two_layers():
     """An encoder, and the model that trains it."""
     keras.utils.set_random_seed(1)

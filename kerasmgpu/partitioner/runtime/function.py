@@ -180,6 +180,10 @@ class Partitioned:
         known.append((flat, {way: program}))
         return program
 
+    def forget(self) -> None:
+        """Forgets all programs: the function does something else from now on."""
+        self._programs.clear()
+
     def _forget_stale(self) -> None:
         """Forgets programs of variables that have been made anew."""
         if self._replaced == replaced.count():

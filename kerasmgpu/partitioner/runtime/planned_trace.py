@@ -44,6 +44,7 @@ from kerasmgpu.partitioner.runtime.tracing import Trace
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Graph, Sparse, Tensor
 from kerasmgpu.partitioner.step.records import Trait
+from kerasmgpu.partitioner.step.sizes import Shape
 
 
 class PlannedTrace:
@@ -113,7 +114,8 @@ class PlannedTrace:
         Args:
             axes_of: For handles among the captured tensors, the axes of the
                 variable that are divided. Its trace must be `Trace.imagined`
-                with these variables sharded.
+                with these variables sharded. For leaves, inner axes that are
+                divided, besides their rows.
             planned: Plans of the first mesh axes, if they are known.
             cache: `PlanCache` of the layouts of this trace.
         """
@@ -121,6 +123,12 @@ class PlannedTrace:
         other.given = dict(self.given)
         for tensor, axes in axes_of.items():
             kinds = _kinds_of_axes(tensor, axes, self.replicas.mesh)
+            if tensor.dtype != tf.resource:
+                rows = self.given[tensor].placement
+                kinds = [
+                    row if kind == REPLICATED else kind
+                    for kind, row in zip(kinds, rows)
+                ]
             other._give(tensor, *map(cache.once, kinds))
         other._plan(planned, cache)
         return other
@@ -314,8 +322,8 @@ class PlannedTrace:
         return lowered
 
 
-def _kinds_of_axes(handle: Tensor, axes: AxesToShard, mesh: Mesh) -> list[Kind]:
-    """Returns the kinds of the handle of a variable that is divided."""
+def _kinds_of_axes(tensor: Tensor, axes: AxesToShard, mesh: Mesh) -> list[Kind]:
+    """Returns the kinds of a tensor, or of a variable's handle, that is divided."""
     if not axes:
         return [REPLICATED] * mesh.num_axes
     kinds: list[Kind] = []
@@ -324,7 +332,10 @@ def _kinds_of_axes(handle: Tensor, axes: AxesToShard, mesh: Mesh) -> list[Kind]:
         kind: Kind = REPLICATED
         if over:
             axis = cast(int, axes[over[0]])
-            rows = Rows(handle.element[axis], are_of_variable=True, over=over)
+            is_handle = tensor.dtype == tf.resource
+            shape = tensor.element if is_handle else tensor.shape
+            size = cast(int, cast(Shape, shape)[axis])
+            rows = Rows(size, are_of_variable=True, over=over)
             kind = Sharded(axis, rows)
         kinds.append(kind)
     return kinds
