@@ -180,10 +180,15 @@ def _fitting(step: TracedStep, setting: Setting) -> str:
         return f"Would fit: {'; or '.join(said)}."
     least = min(found, key=lambda row: row["total"])
     largest = max(PARTS, key=lambda part: least[part])
+    more = ""
+    if setting.layouts is None:
+        more = memory_report.advice_for_few_rows(
+            step.rows, setting.num_replicas
+        )
     return (
         f"Nothing fits on {setting.num_replicas} of these devices: the least is "
         f"{size(least['total'])} with {_setting(least)}, most of it {largest}. "
-        "Take more replicas, a smaller batch or mixed_float16."
+        f"Take more replicas, a smaller batch or mixed_float16.{more}"
     )
 
 

@@ -173,12 +173,16 @@ def verdict(report: dict[str, Any]) -> str | None:
         )
     least = min(rows, key=lambda row: row["total"])
     largest = max(PARTS, key=lambda part: least[part])
+    more = ""
+    if least["mesh"] is None:
+        rows = report["global_batch_size"]
+        more = memory_report.advice_for_few_rows(rows, least["replicas"])
     return (
         f"{device} ({usable} for tensors): nothing fits. The least is "
         f"{memory_report.size(least['total'])} on {_setting(least)}; the "
         f"largest part are the {largest}, "
         f"{memory_report.size(least[largest])}: "
-        f"{_reduced_by(largest, least)}."
+        f"{_reduced_by(largest, least)}.{more}"
     )
 
 

@@ -84,6 +84,17 @@ def flags(chosen: dict[str, Any]) -> list[str]:
     return [f"--{name}={value}" for name, value in chosen.items()]
 
 
+def advice_for_few_rows(rows: int, num_replicas: int) -> str:
+    """Says what divides a batch of fewer rows than replicas; else returns ""."""
+    if rows >= num_replicas:
+        return ""
+    return (
+        f" Rows divide a batch of {rows} over as many replicas only: divide its "
+        "tokens, or another inner axis, by kerasmgpu.strategy("
+        f"mesh=(1, {num_replicas}), layout={{'INPUT/output': (None, 'model')}})."
+    )
+
+
 def to_json(report: dict[str, Any]) -> str:
     """Returns a report as JSON."""
     return json.dumps(report, indent=2, ensure_ascii=False)

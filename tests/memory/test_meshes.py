@@ -134,6 +134,28 @@ def test_pieces_of_long_rows_are_divided_as_is_given_or_found():
     assert one["activations"] < three["activations"] / 3
 
 
+def rows_too_few():
+    pieces = keras.Input((512, 4))
+    model = keras.Model(pieces, keras.layers.Dense(4)(pieces))
+    model.compile("sgd", "mse", jit_compile=False)
+    x = np.zeros((2, 512, 4), "float32")
+    return model, (x, x)
+
+
+@pytest.mark.parametrize("count, is_said", [(2, False), (4, True)])
+def test_of_fewer_rows_than_replicas_inner_axes_are_advised(count, is_said):
+    report = memory(
+        "tests.memory.test_meshes:rows_too_few",
+        replicas=count,
+        global_batch_size=2,
+        device_memory="1KiB",
+        show=False,
+    )
+    said = "mesh=(1, 4), layout={'INPUT/output': (None, 'model')}"
+    assert "nothing fits" in report["verdict"]
+    assert (said in report["verdict"]) == is_said
+
+
 def test_a_program_is_told_which_devices_it_had():
     with pytest.raises(InputError, match="the 3 devices of --replicas"):
         memory(BUILD, replicas=3, show=False)
