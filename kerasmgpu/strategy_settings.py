@@ -1,4 +1,4 @@
-"""`Settings`: what a user chooses of a strategy, checked and passed on as one.
+"""`Settings`: a strategy's settings, their checks, and recipes' flags for them.
 
 Public functions take settings as keywords; `MirroredStrategy` documents them.
 For a new one, add a field here, and a keyword to the strategies: `run.json`, and

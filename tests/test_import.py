@@ -3,7 +3,6 @@
 import ast
 import functools
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -238,17 +237,6 @@ def test_nothing_imports_what_is_not_in_the_wheel():
     assert {"benchmarks", "tests"} <= beside
     for path in PACKAGE.rglob("*.py"):
         assert not beside & set(packages_imported_by(path)), path
-
-
-def test_the_tree_of_contributing_is_the_packages():
-    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text("utf-8")
-    tree = re.findall(r"^[├└]── (\S+)  ", text, flags=re.MULTILINE)
-    rooms = {
-        f"{path.name}/" if path.is_dir() else path.name
-        for path in PACKAGE.iterdir()
-        if path.suffix in ("", ".py") and not path.name.startswith("__")
-    }
-    assert sorted(tree) == sorted(rooms)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Find the batch size and the learning rate by short training runs.
+"""Finds the batch size and the learning rate by short training runs.
 
 * `batch_size`: starts processes that measure batch sizes;
 * `batch_size_report`: the result, its table and its plot;

@@ -1,5 +1,6 @@
 """The picture of the rooms is that of today's imports."""
 
+import ast
 import importlib.util
 
 import pytest
@@ -28,9 +29,20 @@ def test_the_order_is_the_one_that_imports_are_checked_by(draw):
     assert draw.ranked(rooms) == test_import.ROOMS
     rooms = draw.arrows(draw.PACKAGE / "partitioner", "kerasmgpu.partitioner")
     assert draw.ranked(rooms) == test_import.PARTITIONER
-    text = " ".join(pages.text("docs/architecture.md").split())
-    for names in (test_import.ROOMS, test_import.PARTITIONER):
-        assert ", ".join(f"`{name}`" for name in names) in text
+    names = ", ".join(f"`{name}`" for name in test_import.PARTITIONER)
+    assert f"In `partitioner`: {names}." in pages.text("docs/architecture.md")
+
+
+def test_a_room_is_described_by_its_first_line(draw):
+    lines = []
+    for name in test_import.ROOMS:
+        path = draw.PACKAGE / name / "__init__.py"
+        if not path.exists():
+            path = draw.PACKAGE / f"{name}.py"
+        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        lines.append(f"- `{name}`: {docstring.splitlines()[0]}\n")
+    text = pages.text("docs/architecture.md")
+    assert f"From above:\n\n{''.join(lines)}\n" in text
 
 
 def test_arrows_that_follow_from_others_are_left_out(draw):
