@@ -104,6 +104,19 @@ def shown(value: Any) -> str:
     return f"{text[:_LONGEST_VALUE]}…"
 
 
+def listed(values: Iterable[Any], most: int) -> str:
+    """Joins the first values, with the number of the others.
+
+    Example:
+
+    >>> listed("abcde", 3)
+    'a, b, c and 2 more'
+    """
+    texts = [str(value) for value in values]
+    rest = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def checked_path(value: Any, name: str, of_tensorflow: bool = False) -> str:
     """Returns a path as a string.
 

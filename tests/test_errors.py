@@ -9,8 +9,17 @@ from kerasmgpu.errors import (
     checked_counts,
     checked_integer,
     checked_number,
+    listed,
     printable,
 )
+
+
+@pytest.mark.parametrize(
+    "values, text",
+    [([], ""), ([1], "1"), ([1, 2], "1, 2"), ([1, 2, 3, 4], "1, 2 and 2 more")],
+)
+def test_the_first_values_are_listed(values, text):
+    assert listed(iter(values), 2) == text
 
 
 def test_numpys_integers_count():

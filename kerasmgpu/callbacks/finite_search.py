@@ -11,10 +11,11 @@ import tensorflow as tf
 from kerasmgpu._keras.patches import Patches
 from kerasmgpu._keras.training_state import optimizers
 from kerasmgpu.engine.exact_strategy import is_ours
+from kerasmgpu.errors import listed
 from kerasmgpu.partitioner.runtime.sharded_variable import ShardedVariable
 from kerasmgpu.replica_arithmetic import per_replica_batch_sizes
 
-_MOST = 5
+MOST = 5
 """Rows, columns or variables that a message lists."""
 
 
@@ -81,13 +82,6 @@ def variables(model: keras.Model) -> list[str]:
                 names.append(_short(model, variable.path))
                 break
     return names
-
-
-def listed(names: list[str]) -> str:
-    """Joins names by commas; of many, only the first few and the last."""
-    if len(names) > _MOST:
-        names = [*names[: _MOST - 1], f"… ({len(names)} in all)", names[-1]]
-    return ", ".join(names)
 
 
 def _short(model: keras.Model, path: str) -> str:
@@ -215,10 +209,9 @@ def _in_batch(batch: Any) -> str | None:
                     column = np.unique(bad[:, 1:], axis=0)
                     shown = [
                         str(one[0]) if len(one) == 1 else str(tuple(one))
-                        for one in column[:_MOST].tolist()
+                        for one in column.tolist()
                     ]
-                    place += f", column {', '.join(shown)}"
-                    place += " …" if len(column) > _MOST else ""
+                    place += f", column {listed(shown, MOST)}"
                 return f"The batch itself has {_what(tensor)}: {path}, {place}"
     return None
 
@@ -260,8 +253,7 @@ def _array(tensor: Any) -> np.ndarray:
 
 
 def _numbers(numbers: np.ndarray) -> str:
-    more = " …" if len(numbers) > _MOST else ""
-    return ", ".join(map(str, numbers[:_MOST].tolist())) + more
+    return listed(numbers.tolist(), MOST)
 
 
 def _num_rows(batch: Any) -> int | None:

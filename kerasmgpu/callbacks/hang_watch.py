@@ -18,6 +18,7 @@ from kerasmgpu.errors import (
     checked_arguments,
     checked_number,
     checked_path,
+    listed,
 )
 from kerasmgpu.job import membership, places, workers
 from kerasmgpu.partitioner.runtime.costs import Costs
@@ -297,8 +298,7 @@ def _collectives(model: keras.Model) -> list[str]:
     found = Costs(written.lowered).names() if written is not None else []
     if not found:
         return []
-    shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
     return [
         "collectives of the step (TensorFlow doesn't tell which of them is "
-        f"pending): {shown}"
+        f"pending): {listed(found, 8)}"
     ]

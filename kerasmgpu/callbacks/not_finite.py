@@ -14,10 +14,7 @@ from kerasmgpu._keras.checked_steps import CHECK_OF_PARTS, CheckedStep
 from kerasmgpu.callbacks import finite_search
 from kerasmgpu.callbacks.kept_batches import KeptBatches
 from kerasmgpu.engine.exact_strategy import is_ours
-from kerasmgpu.errors import (
-    InputError,
-    checked_arguments,
-)
+from kerasmgpu.errors import InputError, checked_arguments, listed
 from kerasmgpu.job import workers
 
 _REPLICA = re.compile(r"replica_(\d+)/")
@@ -98,8 +95,8 @@ class NotFinite(keras.callbacks.Callback):
         if names:
             raise InputError(
                 "The last step's update has left weights that are not finite: "
-                f"{finite_search.listed(names)}. Lower the learning rate or "
-                "clip gradients; NotFinite(gradients=True) names the gradient"
+                f"{listed(names, finite_search.MOST)}. Lower the learning rate "
+                "or clip gradients; NotFinite(gradients=True) names the gradient"
             )
 
 
@@ -206,10 +203,10 @@ class _Checks(step_hooks.StepHook):
         if names:
             return (
                 f"The update of the step before has made variables of "
-                f"{finite_search.listed(names)} not finite; the gradient that "
-                "is at fault belongs to the last of them, or comes from the "
-                "layer behind it. Lower the learning rate or clip gradients; "
-                "NotFinite(gradients=True) names the gradient"
+                f"{listed(names, finite_search.MOST)} not finite; the gradient "
+                f"that is at fault belongs to {names[-1]}, the last of them, or "
+                "comes from the layer behind it. Lower the learning rate or "
+                "clip gradients; NotFinite(gradients=True) names the gradient"
             )
         batches = dict(self._kept.take())
         if number not in batches:

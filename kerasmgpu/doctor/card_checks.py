@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kerasmgpu.doctor.findings import Finding, fine, found
+from kerasmgpu.errors import listed
 from kerasmgpu.hardware import gpu_links
 from kerasmgpu.hardware.gpu import NOT_SLOWED
 
@@ -95,7 +96,7 @@ def judge_links(
         pair = f"{gpus[one]['index']}–{gpus[two]['index']}"
         kinds.setdefault(topology[one][two], []).append(pair)
     text = "; ".join(
-        f"{kind} ({_links_word(kind)}): {_pairs(pairs)}"
+        f"{kind} ({_links_word(kind)}): {listed(pairs, _MOST_PAIRS)}"
         for kind, pairs in kinds.items()
     )
     if all(kind.startswith("NV") for kind in kinds) or {*kinds} == {"?"}:
@@ -103,12 +104,6 @@ def judge_links(
             yield fine("links", "links", text)
     elif kinds:
         yield found("no_nvlink", "links", text)
-
-
-def _pairs(pairs: list[str]) -> str:
-    more = len(pairs) - _MOST_PAIRS
-    rest = f" and {more} more pairs" if more > 0 else ""
-    return ", ".join(pairs[:_MOST_PAIRS]) + rest
 
 
 def _links_word(kind: str) -> str:

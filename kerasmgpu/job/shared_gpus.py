@@ -9,7 +9,7 @@ workers mean the same one, also in containers that number it differently.
 import collections
 from collections.abc import Mapping, Sequence
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, listed
 
 _MOST_NAMED = 16
 
@@ -61,10 +61,8 @@ def _different(
 
 
 def _too_few(sharing: Sequence[int], count: int) -> InputError:
-    named = ", ".join(map(str, sharing[:_MOST_NAMED]))
     return InputError(
-        f"Workers {named}{' …' if len(sharing) > _MOST_NAMED else ''} see the "
-        f"same GPUs, fewer than there are workers: {count}. Start at most as "
-        "many workers on a machine as it has GPUs, or set "
-        "CUDA_VISIBLE_DEVICES=-1 to train on CPUs"
+        f"Workers {listed(sharing, _MOST_NAMED)} see the same GPUs, fewer than "
+        f"there are workers: {count}. Start at most as many workers on a "
+        "machine as it has GPUs, or set CUDA_VISIBLE_DEVICES=-1 to train on CPUs"
     )

@@ -4,6 +4,7 @@ import dataclasses
 import signal
 from collections.abc import Sequence
 
+from kerasmgpu.errors import listed
 from kerasmgpu.job import loss
 from kerasmgpu.job.exit_status import EXIT_PREEMPTED
 
@@ -159,8 +160,8 @@ def _failed(culprit: End, ends: Sequence[End]) -> Verdict:
 
 
 def _ended_early(by_itself: Sequence[End], ends: Sequence[End]) -> Verdict:
-    early = _named([f"{e.number} on {e.host}" for e in by_itself])
-    rest = _named([str(e.number) for e in ends if e.was_asked])
+    early = listed([f"{e.number} on {e.host}" for e in by_itself], _MOST_NAMED)
+    rest = listed([e.number for e in ends if e.was_asked], _MOST_NAMED)
     return Verdict(
         "failed",
         1,
@@ -169,13 +170,6 @@ def _ended_early(by_itself: Sequence[End], ends: Sequence[End]) -> Verdict:
         "--exit_wait_seconds",
         by_itself[0],
     )
-
-
-def _named(workers: Sequence[str]) -> str:
-    """Joins the first names of a list, with the number of the others."""
-    rest = len(workers) - _MOST_NAMED
-    more = [f"{rest} more"] if rest > 0 else []
-    return ", ".join([*workers[:_MOST_NAMED], *more])
 
 
 def exit_status(status: int) -> int:

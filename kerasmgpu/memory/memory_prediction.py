@@ -10,6 +10,7 @@ from kerasmgpu.errors import (
     checked_choice,
     checked_counts,
     checked_integer,
+    listed,
 )
 from kerasmgpu.hardware import device_memory as devices
 from kerasmgpu.memory import memory_report
@@ -221,10 +222,10 @@ def _notes(report: dict[str, Any]) -> list[str]:
         {name for row in report["rows"] for name in row["assumed"]}
     )
     if assumed:
-        shown = ", ".join(assumed[:3]) + (", …" if assumed[3:] else "")
         notes.append(
             "sizes and rounds that are known only when the step runs are taken "
-            f"as {ASSUMED_SIZE}; with more, more memory is needed: {shown}"
+            f"as {ASSUMED_SIZE}; with more, more memory is needed: "
+            + listed(assumed, 3)
         )
     if report["jit_compile"]:
         notes.append(

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from kerasmgpu.errors import listed
 from kerasmgpu.memory.written_step import WrittenStep
 from kerasmgpu.prove import gpu_compiler
 from kerasmgpu.prove.called_functions import layer_named
@@ -233,10 +234,8 @@ def _said(
 def _name(cluster: Cluster, paths: Collection[str]) -> str:
     """Names a cluster by its layers."""
     layers = dict.fromkeys(layer_named(name, paths) for name in cluster.nodes)
-    shown = ", ".join(list(layers)[:_MOST_LAYERS])
-    more = len(layers) - _MOST_LAYERS
-    and_more = f" and {more} more" if more > 0 else ""
-    return f"the cluster of {shown}{and_more} ({len(cluster.nodes)} operations)"
+    shown = listed(layers, _MOST_LAYERS)
+    return f"the cluster of {shown} ({len(cluster.nodes)} operations)"
 
 
 def _first_line(text: str) -> str:

@@ -5,6 +5,7 @@ import math
 import pathlib
 from collections.abc import Callable, Sequence
 
+from kerasmgpu.errors import listed
 from kerasmgpu.report import figures, sections, units
 from kerasmgpu.report.html_parts import (
     Missing,
@@ -47,7 +48,7 @@ def render(runs: Sequence[Run], now: datetime.datetime) -> str:
         f"{text}</section>"
         for title, name, text in shown
     )
-    title = ", ".join(names[:3]) + ", …" * (len(names) > 3)
+    title = listed(names, 3)
     models = dict.fromkeys(str(run.facts.get("model", "")) for run in runs)
     models_text = ", ".join(filter(None, models))
     when = now.strftime("%Y-%m-%d %H:%M")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, listed
 from kerasmgpu.stores.places import Place, checked_place
 from kerasmgpu.stores.store_path import StorePath
 
@@ -231,9 +231,9 @@ def _lines(run: Run) -> Callable[[str, str], list[Record]]:
                 if position < len(lines):
                     damaged.append(position)
         if damaged:
-            few = ", ".join(map(str, damaged[:5])) + ", …" * (len(damaged) > 5)
             run.problems.append(
-                f"{name}: not a JSON object, left out: line {few}"
+                f"{name}: not a JSON object, left out: line "
+                + listed(damaged, 5)
             )
         return records
 

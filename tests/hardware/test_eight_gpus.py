@@ -22,7 +22,7 @@ DOCTOR = {
             "NV12 (that many NVLinks): 0–1, 2–3, 4–5, 6–7; PHB (a PCIe host "
             "bridge, in the CPU): 0–2, 0–3, 1–2, 1–3, 4–6, 4–7, 5–6, 5–7; SYS "
             "(the link between CPUs: the slowest): 0–4, 0–5, 0–6, 0–7, 1–4, "
-            "1–5, 1–6, 1–7 and 8 more pairs",
+            "1–5, 1–6, 1–7 and 8 more",
         )
     ],
     "no_nvlink": [
@@ -31,7 +31,7 @@ DOCTOR = {
             "links",
             "NODE (PCIe host bridges of one NUMA node): 0–3; SYS (the link "
             "between CPUs: the slowest): 0–4, 0–5, 0–6, 1–4, 1–5, 1–6, 1–7, "
-            "2–4 and 7 more pairs; ? (unknown): 0–7; PXB (several PCIe "
+            "2–4 and 7 more; ? (unknown): 0–7; PXB (several PCIe "
             "switches): 4–7",
         ),
         ("collective_slow", "collectives", "4.7 GB/s of 63 GB/s"),

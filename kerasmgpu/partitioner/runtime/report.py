@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import logging
 
+from kerasmgpu.errors import listed
 from kerasmgpu.partitioner.ir.instructions import (
     AllReduce,
     Broadcast,
@@ -179,16 +180,13 @@ def _log_kept(program: Program, written: Written) -> None:
     parts = program.replicas.mesh.micro_batches
     if not kept or not _is_new(program.trace.name, "kept", parts):
         return
-    largest = sorted(kept, key=lambda name: -kept[name])[:_MOST_NAMES]
-    more = ", …" if len(kept) > _MOST_NAMES else ""
     logging.info(
         "kerasmgpu: %s has operations that look at all rows of a batch: its %d "
-        "micro-batches keep about %s bytes per row for one another (%s%s).",
+        "micro-batches keep about %s bytes per row for one another (%s).",
         program.trace.name,
         parts,
         f"{sum(kept.values()):,}",
-        ", ".join(largest),
-        more,
+        listed(sorted(kept, key=lambda name: -kept[name]), _MOST_NAMES),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, listed
 from kerasmgpu.recipes.datasets import row_order
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
@@ -160,10 +160,9 @@ def load_folders(root: pathlib.Path, held_out: float, seed: int) -> ImageData:
     if not validation:
         parts = train.split(held_out, seed)
     elif different := sorted({*classes} ^ {*_folders(validation[0])}):
-        more = ", …" if len(different) > 3 else ""
         raise InputError(
             "Training and validation must have the same classes. Received: "
-            f"{validation[0]}, where {', '.join(different[:3])}{more} differ(s)"
+            f"{validation[0]}, where {listed(different, 3)} differ(s)"
         )
     else:
         parts = [train, _files(validation[0], classes)]
