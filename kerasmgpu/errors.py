@@ -98,10 +98,20 @@ def shown(value: Any) -> str:
         hasattr(each, "shape") for each in value
     ):
         return f"({', '.join(map(shown, value))})"
-    text = " ".join(repr(value).split())
+    text = one_line(repr(value))
     if len(text) <= _LONGEST_VALUE:
         return text
     return f"{text[:_LONGEST_VALUE]}…"
+
+
+def one_line(error: object, most: int | None = None) -> str:
+    """Returns an error's message, or another text, in one line.
+
+    Args:
+        error: Exception, or any object with a text.
+        most: Integer, its longest length. Defaults to `None`: no limit.
+    """
+    return " ".join(str(error).split())[:most]
 
 
 def listed(values: Iterable[Any], most: int) -> str:

@@ -25,7 +25,7 @@ from kerasmgpu import atomic_files
 from kerasmgpu.commands import search_path, user_errors
 from kerasmgpu.commands.command_line import say_loading
 from kerasmgpu.commands.references import CHILD
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 from kerasmgpu.job.cluster import SEPARATE_VARIABLE
 
 _JOB, _RESULT, _ERROR = "job.json", "result.json", "error.txt"
@@ -108,7 +108,7 @@ def do_job(main: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     try:
         result = main(json.loads((folder / _JOB).read_text("utf-8")))
     except InputError as error:
-        line = " ".join(str(error).split())
+        line = one_line(error)
         atomic_files.write_text(folder / _ERROR, line)
         sys.exit(f"error: {line}")
     atomic_files.write_text(folder / _RESULT, json.dumps(result))

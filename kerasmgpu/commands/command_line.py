@@ -13,7 +13,7 @@ from absl import app, flags, logging
 
 from kerasmgpu import atomic_files, signals, stderr_filter
 from kerasmgpu.commands import endings, flag_parsing, search_path
-from kerasmgpu.errors import InputError, printable
+from kerasmgpu.errors import InputError, one_line, printable
 
 LOADING = "loading TensorFlow, which takes some seconds"
 
@@ -161,7 +161,7 @@ def _one_line(error: Exception) -> str:
         )
     if isinstance(error, OSError) and filename is not None and error.strerror:
         return printable(f"can't use {filename}: {error.strerror}")
-    return printable(" ".join(str(error).split()))
+    return printable(one_line(error))
 
 
 def disk_full_message(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasmgpu.commands import search_path
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 from kerasmgpu.user_lines import users_line
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,7 +38,7 @@ def in_one_line(error: Exception) -> str:
         text = cause_in_graph(text.splitlines()) or text
     place = users_line(frames)
     place = place or users_line(traceback.extract_tb(error.__traceback__))
-    message = " ".join(text.split())
+    message = one_line(text)
     hints = [
         hint for start, hint in _HINTS.items() if message.startswith(start)
     ]

@@ -15,6 +15,7 @@ from typing import Any
 
 from kerasmgpu.commands import child_processes
 from kerasmgpu.doctor.findings import Finding, fine, found
+from kerasmgpu.errors import one_line
 
 PACKAGES = (
     "tensorflow",
@@ -101,7 +102,7 @@ def _compiled(tf: Any) -> dict[str, Any]:
     try:
         product(tf.ones([64, 64])).numpy()
     except Exception as error:
-        return {"error": " ".join(str(error).split())[:300]}
+        return {"error": one_line(error, 300)}
     return {"seconds": time.perf_counter() - begin}
 
 

@@ -11,10 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kerasmgpu.errors import (
-    InputError,
-    checked_arguments,
-)
+from kerasmgpu.errors import InputError, checked_arguments, one_line
 from kerasmgpu.job import launchers, slurm
 from kerasmgpu.job.addresses import split_address
 
@@ -274,7 +271,7 @@ def _task_index(
 
 
 def _wrong_tf_config(expected: str, text: str) -> InputError:
-    received = " ".join(text.split())
+    received = one_line(text)
     if len(received) > 200:
         received = received[:200] + "…"
     return InputError(f"TF_CONFIG: expected {expected}. Received: {received}")

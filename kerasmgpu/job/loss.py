@@ -8,6 +8,7 @@ output for it. Imports no TensorFlow.
 import re
 from collections.abc import Sequence
 
+from kerasmgpu.errors import one_line
 from kerasmgpu.job.cluster import Worker
 
 OUT_OF_STEP = "out of step: "
@@ -32,7 +33,7 @@ def line(
         reason: String, why it counts as lost.
         has_ended: Boolean, whether the printing worker was already ending.
     """
-    reason = " ".join(reason.split())
+    reason = one_line(reason)
     if lost == worker.index:
         what = state(reason).replace(
             "lost:", "lost to the others, which end:", 1

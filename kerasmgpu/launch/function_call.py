@@ -21,7 +21,7 @@ import cloudpickle
 
 from kerasmgpu import stderr_filter
 from kerasmgpu.atomic_files import atomic_write
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 from kerasmgpu.job.cluster import from_environment
 
 _CALL = "call"
@@ -56,7 +56,7 @@ def write(
         except Exception as error:  # Whatever the objects' own code raises.
             raise InputError(
                 "The function and its arguments can't be sent to the workers: "
-                f"{_one_line(error)}. Make models, data sets and strategies "
+                f"{one_line(error)}. Make models, data sets and strategies "
                 "inside of the function, and pass arrays, numbers and names."
             ) from None
     program = _PROGRAM.format(path=sys.path)
@@ -87,7 +87,7 @@ def run(folder: pathlib.Path) -> None:
     except Exception as error:  # Whatever the objects' own code raises.
         raise InputError(
             f"What the function returned ({type(result).__name__}) can't be "
-            f"sent back: {_one_line(error)}. Return arrays, numbers or names."
+            f"sent back: {one_line(error)}. Return arrays, numbers or names."
         ) from None
     _write_whole(_result(folder, number), data.getvalue())
 
@@ -153,13 +153,9 @@ def _report(
         trace = trace.tb_next
     text = "".join(traceback.format_exception(kind, error, trace))
     _write_whole(path, text.encode("utf-8", "backslashreplace"))
-    print(f"{kind.__name__}: {_one_line(error)}", file=sys.stderr)
+    print(f"{kind.__name__}: {one_line(error)}", file=sys.stderr)
 
 
 def _write_whole(path: pathlib.Path, data: bytes) -> None:
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

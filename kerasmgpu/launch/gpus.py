@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 from kerasmgpu.hardware.cuda_devices import VARIABLE, named
 
 _GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
@@ -141,7 +141,7 @@ def visible(environ: Mapping[str, str]) -> Gpus:
         elif line.startswith("  MIG "):
             divided.append(str(len(uuids) - 1))
         elif line.strip():
-            said.append(" ".join(line.split()))
+            said.append(one_line(line))
     if uuids and any(line.startswith(_UNREACHABLE) for line in said):
         raise InputError(
             f"nvidia-smi -L can't reach a GPU: {' '.join(said)}. Restart the "

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 from absl import logging
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 
 _Result = TypeVar("_Result")
 
@@ -309,7 +309,7 @@ def _error(error: Exception, url: str) -> OSError:
         number = errno.EACCES
     elif isinstance(error, OSError):  # Perhaps the disk of a copy is full.
         number = error.errno or number
-    text = " ".join(str(error).split()) or os.strerror(number)
+    text = one_line(error) or os.strerror(number)
     if not isinstance(error, OSError):
         text = f"{type(error).__name__}: {text}"
     return OSError(number, text, url)

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 from kerasmgpu.stores.places import opened, place
 
 Path = tuple[str | int, ...]
@@ -59,8 +59,7 @@ class Section(dict):
     def error(self, key: str, problem: str) -> InputError:
         """An `InputError` about a key of this section, in one line."""
         where = self.places.get(key, self.where)
-        problem = " ".join(problem.split())
-        return InputError(f"{where}: {self.name(key)} {problem}")
+        return InputError(f"{where}: {self.name(key)} {one_line(problem)}")
 
     def require_keys(
         self, required: Sequence[str], optional: Sequence[str] = ()

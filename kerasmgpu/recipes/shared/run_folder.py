@@ -30,7 +30,7 @@ from typing import Any
 
 from kerasmgpu import atomic_files
 from kerasmgpu.commands import plots
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 from kerasmgpu.job import cluster
 from kerasmgpu.recipes.shared import shared_flags
 from kerasmgpu.stores.places import Place, checked_place
@@ -120,7 +120,7 @@ class RunFolder:
         try:
             return parse(path.read_text("utf-8"))
         except (OSError, ValueError, KeyError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error, 200)
             raise InputError(
                 f"{path} is damaged ({reason}), so the run there can't go on; "
                 "start it anew in another --output_dir"
