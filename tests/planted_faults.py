@@ -815,11 +815,11 @@ FAULTS = {
     ),
     # rooms beside training
     "half_line": Fault(
-        "half a line of a killed check's record is read",
-        "check/stage_record.py",
-        'for line in text.rpartition("\\n")[0].splitlines():',
-        "for line in text.splitlines():",
-        "tests/check/test_check_report.py",
+        "half a line of a killed run's record counts as damage",
+        "callbacks/json_lines.py",
+        'elif number < len(lines) or not line.startswith("{"):',
+        "else:",
+        "tests/callbacks/test_json_lines.py",
     ),
     "steps_last": Fault(
         "the table of a check has further steps last",

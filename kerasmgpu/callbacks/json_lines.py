@@ -1,4 +1,4 @@
-"""Writes JSON Lines files that stay readable after a kill at any moment."""
+"""JSON Lines files, readable after a kill of their writer at any moment."""
 
 import json
 import math
@@ -23,6 +23,28 @@ _syncs = futures.ThreadPoolExecutor(1, "kerasmgpu-fsync")
 
 _SECONDS_BETWEEN_PUTS = 30.0
 """A store gets whole files, which grow: not one per sample of the devices."""
+
+
+def parse(text: str) -> tuple[list[dict[str, Any]], list[int]]:
+    """Parses JSON lines; leaves out a last line that is half written.
+
+    Returns:
+        The records, and the numbers of lines that are no JSON objects.
+    """
+    records, damaged = [], []
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        elif number < len(lines) or not line.startswith("{"):
+            damaged.append(number)
+    return records, damaged
 
 
 class JsonLines:

@@ -1,6 +1,5 @@
 """The `ThroughputLogger` callback: examples per second of every epoch."""
 
-import json
 import math
 import os
 import pathlib
@@ -10,6 +9,7 @@ from typing import Any
 
 import keras
 
+from kerasmgpu.callbacks import json_lines
 from kerasmgpu.callbacks.json_lines import JsonLines
 from kerasmgpu.callbacks.local_devices import device_names
 from kerasmgpu.callbacks.measurement import MeasuringCallback
@@ -17,6 +17,7 @@ from kerasmgpu.errors import (
     InputError,
     checked_arguments,
     checked_number,
+    listed,
 )
 from kerasmgpu.job import workers
 from kerasmgpu.stores.places import checked_place
@@ -231,11 +232,10 @@ def rate_of_one_replica(given: float | str | os.PathLike[str]) -> float:
 
 def _records(path: pathlib.Path) -> list[dict[str, Any]]:
     try:
-        lines = path.read_text("utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
-        if all(isinstance(record, dict) for record in records):
+        records, damaged = json_lines.parse(path.read_text("utf-8"))
+        if not damaged:
             return records
-        problem = "a line is no JSON object"
+        problem = f"no JSON object in line {listed(damaged, 5)}"
     except (OSError, ValueError) as error:
         problem = str(error)
     raise InputError(

@@ -5,8 +5,9 @@ import pathlib
 import time
 from typing import Any
 
+from kerasmgpu.callbacks import json_lines
 from kerasmgpu.commands import user_errors
-from kerasmgpu.errors import InputError
+from kerasmgpu.errors import InputError, one_line
 from kerasmgpu.job import loss
 
 _FILE = "stages.jsonl"
@@ -46,8 +47,8 @@ class StageRecord:
 def _described(error: Exception) -> str:
     """Returns an error in one line, with the user's line of code."""
     if isinstance(error, InputError):
-        return " ".join(str(error).split())
-    lost = loss.lost_in([" ".join(str(error).split())])
+        return one_line(error)
+    lost = loss.lost_in([one_line(error)])
     if lost is not None:
         return f"worker {lost[0]} is lost: {lost[1]}"
     return user_errors.in_one_line(error)
@@ -67,9 +68,7 @@ def read(
     text = path.read_text("utf-8") if path.exists() else ""
     ended: list[dict[str, Any]] = []
     running, facts = None, {}
-    # A process that is killed may leave half a line.
-    for line in text.rpartition("\n")[0].splitlines():
-        entry = json.loads(line)
+    for entry in json_lines.parse(text)[0]:
         if "begins" in entry:
             running = entry["begins"]
         elif "facts" in entry:

@@ -10,6 +10,7 @@ import re
 import traceback
 from typing import Any
 
+from kerasmgpu.callbacks import json_lines
 from kerasmgpu.commands import child_processes, user_errors
 from kerasmgpu.errors import InputError
 from kerasmgpu.finders.batch_size_search import Limits, next_size
@@ -38,9 +39,8 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the facts about the model, and the measurements."""
     if not path.exists():
         return {}, []
-    # A process that is killed may leave half a line.
-    complete = path.read_text("utf-8").rpartition("\n")[0]
-    facts, *measured = map(json.loads, complete.splitlines() or ["{}"])
+    records, _ = json_lines.parse(path.read_text("utf-8"))
+    facts, *measured = records or [{}]
     return facts, measured
 
 

@@ -8,6 +8,7 @@ import pathlib
 import tempfile
 from typing import Any
 
+from kerasmgpu.callbacks import json_lines
 from kerasmgpu.commands import child_processes, references, tracing_process
 from kerasmgpu.errors import InputError, checked_integer, checked_number
 from kerasmgpu.plan.mesh_time import MeshAxis
@@ -63,11 +64,11 @@ def from_file(
 
 def _content(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
     """Returns the object of a JSON file, or the last one of a JSON Lines file."""
-    for candidate in (text, (text.strip().splitlines() or [""])[-1]):
-        try:
-            content = json.loads(candidate)
-        except ValueError:
-            continue
+    try:
+        candidates = [json.loads(text)]
+    except ValueError:
+        candidates = json_lines.parse(text)[0][-1:]
+    for content in candidates:
         if not isinstance(content, dict):
             continue
         if "num_replicas" in content:  # The key's name in version 0.1.

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kerasmgpu.errors import InputError, listed
+from kerasmgpu.callbacks import json_lines
+from kerasmgpu.errors import InputError, listed, one_line
 from kerasmgpu.stores.places import Place, checked_place
 from kerasmgpu.stores.store_path import StorePath
 
@@ -198,7 +199,7 @@ def _read(
     except FileNotFoundError:
         return missing
     except (OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = one_line(error, 120)
         run.problems.append(f"{name} can't be read ({reason}); it is left out")
         return missing
 
@@ -217,19 +218,10 @@ def _flags(name: str, text: str) -> dict[str, str]:
 
 
 def _lines(run: Run) -> Callable[[str, str], list[Record]]:
-    """A parser of JSON lines; the last one may be half written as yet."""
+    """A parser of JSON lines that tells the run's problems with them."""
 
     def parse(name: str, text: str) -> list[Record]:
-        records, damaged = [], []
-        lines = text.split("\n")
-        for position, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                records.append(_object(name, line))
-            except (ValueError, RecursionError):
-                if position < len(lines):
-                    damaged.append(position)
+        records, damaged = json_lines.parse(text)
         if damaged:
             run.problems.append(
                 f"{name}: not a JSON object, left out: line "

@@ -50,6 +50,21 @@ def test_continues_a_file_without_half_a_line(tmp_path, before, kept):
     assert read(path) == [{"epoch": epoch} for epoch in range(kept + 1)]
 
 
+@pytest.mark.parametrize(
+    "text, damaged",
+    [
+        ('{"epoch": 0}\n\n{"epoch": 1}\n', []),
+        ('{"epoch": 0}\n{"epoch": 1}', []),
+        ('{"epoch": 0}\n{"epoch": 1}\n{"epoch": 2, "sec', []),
+        ('{"epoch": 0}\n{"epo\n[1]\n{"epoch": 1}\n', [2, 3]),
+        ('{"epoch": 0}\n{"epoch": 1}\n[2]', [3]),
+    ],
+)
+def test_a_half_last_line_is_no_damage(text, damaged):
+    records = [{"epoch": 0}, {"epoch": 1}]
+    assert json_lines.parse(text) == (records, damaged)
+
+
 @pytest.mark.parametrize("text", ["my only copy\nof it", "one line", "[1]\n"])
 def test_a_file_of_something_else_is_left_alone(tmp_path, text):
     path = tmp_path / "notes.txt"

@@ -232,6 +232,7 @@ def test_one_replica_is_read_from_its_run(tmp_path):
     lines = [
         json.dumps({**record, "examples_per_second": None}),
         json.dumps(record),
+        '{"epoch": 2, "examp',  # The run was killed as it wrote.
     ]
     (folder / "history.jsonl").write_text("\n".join(lines))
     assert rate_of_one_replica(folder) == 8
@@ -248,7 +249,7 @@ def test_one_replica_is_read_from_its_run(tmp_path):
         ('{"examples_per_second": 8}', "an unknown number of replicas"),
         ('{"loss": 1}', "no epoch with examples_per_second"),
         ("", "no epoch with examples_per_second"),
-        ("[1]", "a line is no JSON object"),
+        ("[1]", "no JSON object in line 1"),
         ("no JSON", "can't be read as JSON lines"),
     ],
 )

@@ -104,7 +104,8 @@ def throughput(tmp_path, **changes):
     }
     path = tmp_path / "throughput.jsonl"
     earlier = json.dumps({**record, "step_seconds_median": 9.0})
-    path.write_text(f"{earlier}\n{json.dumps(record)}\n")
+    half = '{"epoch": 2, "examp'  # The run was killed as it wrote.
+    path.write_text(f"{earlier}\n{json.dumps(record)}\n{half}")
     return path
 
 
