@@ -8,10 +8,8 @@ devices and settings, the largest difference of a layer, and the worst verdict. 
 exit status is 0 only if every run was compared, and is equal to one device's.
 """
 
-import collections
 import json
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +21,7 @@ from kerasmgpu.callbacks.audit_verdict import EQUAL, FORMAT, ROUNDING
 from kerasmgpu.commands import flag_parsing, reports
 from kerasmgpu.commands.command_line import start
 from kerasmgpu.errors import InputError, printable
+from kerasmgpu.hardware import data_sheets
 from kerasmgpu.stores.places import checked_place
 
 _EQUAL = (EQUAL, ROUNDING)
@@ -103,7 +102,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
 def _cells(run: Mapping[str, Any]) -> tuple[str, ...]:
     cells = (
         run.get("model", "?"),
-        _devices(run["devices"]),
+        data_sheets.counted(run["devices"]),
         run.get("replicas", "?"),
         _settings(run),
         run.get("steps_compared", "?"),
@@ -111,14 +110,6 @@ def _cells(run: Mapping[str, Any]) -> tuple[str, ...]:
         run.get("verdict", "?"),
     )
     return tuple(printable(str(cell)).replace("|", "\\|") for cell in cells)
-
-
-def _devices(names: Sequence[str]) -> str:
-    """Returns `"2 × NVIDIA H100"` for two names such as `"GPU:0 (NVIDIA H100)"`."""
-    kinds = collections.Counter(
-        re.sub(r"^[^(]*\((.*)\)$|:.*", r"\1", str(name)) for name in names
-    )
-    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
 
 
 def _settings(run: Mapping[str, Any]) -> str:

@@ -7,9 +7,11 @@ accumulate in 32 bits, as those of TensorFlow do, which halves the figure of
 GeForce's advertisements (RTX 3090, 4090 and 5090).
 """
 
+import collections
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from kerasmgpu.errors import InputError
 
@@ -208,3 +210,22 @@ def reported(name: str) -> Device | None:
         if re.fullmatch(f"(NVIDIA |Tesla )?{device.reported}", name.strip()):
             return device
     return None
+
+
+def counted(devices: Iterable[Any]) -> str:
+    """Returns how many devices there are of each name.
+
+    Args:
+        devices: Iterable of names such as `"GPU:0 (NVIDIA H100)"` and
+            `"CPU:0"`.
+
+    Example:
+
+    >>> counted(["GPU:0 (NVIDIA H100)", "GPU:1 (NVIDIA H100)"])
+    '2 × NVIDIA H100'
+    """
+    kinds = collections.Counter(
+        re.sub(r"^[^(]*\((?!unknown\))(.*)\)$|:\d+", r"\1", str(device))
+        for device in devices
+    )
+    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items())

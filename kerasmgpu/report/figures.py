@@ -10,6 +10,7 @@ from typing import Any
 
 from kerasmgpu import replica_arithmetic
 from kerasmgpu.commands import reports
+from kerasmgpu.hardware import data_sheets
 from kerasmgpu.hardware.gpu import NOT_SLOWED
 from kerasmgpu.report import units
 from kerasmgpu.report.run_files import Record, Run, number
@@ -85,12 +86,6 @@ def median(run: Run, name: str) -> float:
     return statistics.median(values) if values else math.nan
 
 
-def device_names(devices: Sequence[Any]) -> str:
-    """Names of devices without their numbers: `4 × GPU (NVIDIA H100)`."""
-    kinds = collections.Counter(re.sub(r":\d+", "", str(d)) for d in devices)
-    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
-
-
 def settings(run: Run) -> dict[str, str]:
     """The settings of a run as names and texts."""
     facts = run.facts
@@ -109,7 +104,7 @@ def settings(run: Run) -> dict[str, str]:
         found["rows per replica and step"] = rows / shares
     for name in _PLAIN_FACTS:
         found[name.replace("_", " ")] = facts.get(name)
-    found["devices"] = device_names(facts.get("devices", ())) or None
+    found["devices"] = data_sheets.counted(facts.get("devices", ())) or None
     strategy = dict(facts.get("strategy", {}))
     strategy.pop("row_shares", None)
     if isinstance(strategy.get("mesh"), dict):

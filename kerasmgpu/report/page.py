@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 from kerasmgpu.errors import listed
+from kerasmgpu.hardware import data_sheets
 from kerasmgpu.report import figures, sections, units
 from kerasmgpu.report.html_parts import (
     Missing,
@@ -122,7 +123,7 @@ def _state(run: Run) -> str:
 
 def _summary(run: Run) -> list[tuple[str, str, str]]:
     """Name, value and a remark of the figures of a card."""
-    devices = figures.device_names(run.facts.get("devices", ()))
+    devices = data_sheets.counted(run.facts.get("devices", ()))
     workers = run.facts.get("workers", 1)
     of_workers = f" on each of {workers} workers" if workers > 1 else ""
     rate = figures.median(run, "examples_per_second")

@@ -98,3 +98,15 @@ def test_names():
         InputError, match="device must be one of P100-16GB, V100"
     ):
         data_sheets.required("A100")
+
+
+@pytest.mark.parametrize(
+    "devices, text",
+    [
+        (["GPU:0 (A100)", "GPU:1 (A100)", "CPU:0"], "2 × A100, 1 × CPU"),
+        (["GPU:0 (Quadro (old))", "GPU:1"], "1 × Quadro (old), 1 × GPU"),
+        (["GPU:0 (unknown)"], "1 × GPU (unknown)"),
+    ],
+)
+def test_devices_are_counted_by_name(devices, text):
+    assert data_sheets.counted(devices) == text

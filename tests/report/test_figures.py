@@ -207,11 +207,6 @@ def test_a_row_of_a_device_is_its_means_and_peaks():
     assert figures.device_row([{"cpu_utilization": 3.0}])[0] == "3 cores"
 
 
-def test_devices_have_their_kind_and_number():
-    names = ["GPU:0 (NVIDIA H100)", "GPU:1 (NVIDIA H100)", "CPU:0"]
-    assert figures.device_names(names) == "2 × GPU (NVIDIA H100), 1 × CPU"
-
-
 @pytest.mark.parametrize(
     "form, value, text",
     [
