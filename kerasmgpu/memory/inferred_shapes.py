@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import (
-    XLA_MUST_COMPILE,
     attribute_value,
+    is_cluster,
     node_name,
 )
 from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
@@ -48,13 +48,6 @@ class Static:
     def is_known(self) -> bool:
         """Whether all sizes are known."""
         return self.shape is not None and None not in self.shape
-
-
-def is_cluster(node: Any) -> bool:
-    """Whether a `NodeDef` calls a function that XLA compiles."""
-    if not node.op.endswith("PartitionedCall"):
-        return False
-    return XLA_MUST_COMPILE in node.attr and node.attr[XLA_MUST_COMPILE].b
 
 
 def inferred(

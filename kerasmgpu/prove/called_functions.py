@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from kerasmgpu.flops.step_flops import layer_of
-from kerasmgpu.memory.inferred_shapes import Static, is_cluster
+from kerasmgpu.memory.inferred_shapes import Static
 from kerasmgpu.memory.written_function import (
     WrittenFunction,
     WrittenNode,
 )
 from kerasmgpu.memory.written_step import WrittenStep
+from kerasmgpu.partitioner.step.definitions import is_cluster
 
 ARGUMENT = "_Arg"
 """Type of the nodes that stand for a function's arguments."""

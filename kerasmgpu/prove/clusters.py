@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kerasmgpu.memory.inferred_shapes import Static, is_cluster
+from kerasmgpu.memory.inferred_shapes import Static
 from kerasmgpu.memory.written_step import WrittenStep
 from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.runtime.written import Written
-from kerasmgpu.partitioner.step.definitions import set_attributes
+from kerasmgpu.partitioner.step.definitions import is_cluster, set_attributes
 from kerasmgpu.prove.called_functions import (
     ARGUMENT,
     Called,

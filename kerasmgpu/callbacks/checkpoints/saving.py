@@ -9,12 +9,10 @@ no checkpoint, whichever worker is killed.
 import concurrent.futures
 import contextlib
 import dataclasses
-import math
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import keras
 import numpy as np
@@ -22,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from kerasmgpu._keras import training_state
+from kerasmgpu._keras.layer_costs import whole_bytes
 from kerasmgpu.atomic_files import TEMPORARY
 from kerasmgpu.callbacks.checkpoints.folder import Folder
 from kerasmgpu.callbacks.checkpoints.snapshot import Snapshot
@@ -231,12 +230,11 @@ def _probe(folder: Place) -> Iterator[Place]:
 def _needs_shards(model: keras.Model) -> bool:
     """Whether variables are divided between workers, and large."""
     listed, _ = training_state.variables(model)
-    values: list[Any] = [variable.value for _, variable in listed]
-    return sum(
-        math.prod(value.shape) * value.dtype.size for value in values
-    ) >= SHARDED_BYTES and any(
-        isinstance(value, ShardedVariable) and value.is_divided_between_workers
-        for value in values
+    variables = [variable for _, variable in listed]
+    return sum(map(whole_bytes, variables)) >= SHARDED_BYTES and any(
+        isinstance(one.value, ShardedVariable)
+        and one.value.is_divided_between_workers
+        for one in variables
     )
 
 

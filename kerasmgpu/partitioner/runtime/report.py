@@ -141,10 +141,7 @@ def _log_sharded(program: Program, written: Written) -> None:
         for _, handle in program.trace.captured
         if (variable := variable_of(handle)) is not None
     ]
-    whole = sum(
-        variable.shape.num_elements() * variable.dtype.size
-        for variable in sharded
-    )
+    whole = sum(variable.num_bytes for variable in sharded)
     if not sharded or not _is_new(program.trace.name, "sharded", whole):
         return
     mesh = program.replicas.mesh

@@ -417,6 +417,11 @@ class ShardedVariable(resource_variable_ops.UninitializedVariable):
             ) from error
 
     @property
+    def num_bytes(self) -> int:
+        """Bytes of the whole variable."""
+        return self.shape.num_elements() * self.dtype.size
+
+    @property
     def most_bytes(self) -> int:
         """Bytes of the part of the replica that holds most."""
         axes, sizes = self.shard_axes, self._mesh.axes

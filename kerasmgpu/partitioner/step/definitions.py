@@ -13,6 +13,13 @@ Attributes = Mapping[str, Any]
 """Attributes of an operation by name; see `attribute_value` for their types."""
 
 
+def is_cluster(node: node_def_pb2.NodeDef) -> bool:
+    """Whether a `NodeDef` calls a function that XLA compiles."""
+    if not node.op.endswith("PartitionedCall"):
+        return False
+    return XLA_MUST_COMPILE in node.attr and node.attr[XLA_MUST_COMPILE].b
+
+
 def set_attributes(
     definition: node_def_pb2.NodeDef, attributes: Attributes
 ) -> None:
