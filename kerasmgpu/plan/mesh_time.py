@@ -124,18 +124,13 @@ def predict_mesh(
         InputError: If the mesh needs several machines and `machines.between`
             is `None`.
     """
-    variable = step.compute_seconds - step.fixed_seconds
     for axis in axes:
         if axis.divides_rows:  # The largest share limits the step.
             most_rows = math.ceil(step.rows / axis.size)
             compute_share *= most_rows * axis.size / step.rows
-    compute = step.fixed_seconds + variable * compute_share
+    compute = step.compute(compute_share)
     num_devices = math.prod(axis.size for axis in axes)
-    on_machine = min(num_devices, machines.replicas_per_machine)
-    further = step.host_seconds_per_replica
-    if further is None:
-        further = step.host_seconds
-    host = step.host_seconds + further * (on_machine - 1)
+    host = step.host(min(num_devices, machines.replicas_per_machine))
     # Each machine reads the global batch.
     input_seconds = step.rows / step.input_rows_per_second
     seconds = axis_seconds(axes, machines)

@@ -119,6 +119,18 @@ class Step:
                 f"input_rows_per_second={self.input_rows_per_second!r}"
             )
 
+    def compute(self, share: float) -> float:
+        """Returns the device's seconds for a share of the rows' operations."""
+        variable = self.compute_seconds - self.fixed_seconds
+        return self.fixed_seconds + variable * share
+
+    def host(self, replicas: int) -> float:
+        """Returns the host's seconds for several replicas of its machine."""
+        further = self.host_seconds_per_replica
+        if further is None:
+            further = self.host_seconds
+        return self.host_seconds + further * (replicas - 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
@@ -248,12 +260,8 @@ def _step_of(
     # The largest share limits the step.
     rows = math.ceil(global_rows / num_replicas)
     on_machine = min(num_replicas, machines.replicas_per_machine)
-    variable_seconds = step.compute_seconds - step.fixed_seconds
-    compute = step.fixed_seconds + variable_seconds * rows / step.rows
-    further = step.host_seconds_per_replica
-    if further is None:
-        further = step.host_seconds
-    host = step.host_seconds + further * (on_machine - 1)
+    compute = step.compute(rows / step.rows)
+    host = step.host(on_machine)
     input_rows = min(rows * on_machine, global_rows)
     input_seconds = input_rows / step.input_rows_per_second
     reduction = all_reduce_seconds(step.reduced_bytes, num_replicas, machines)
