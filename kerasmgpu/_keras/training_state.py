@@ -47,8 +47,8 @@ def read(
         keeps: Boolean, whether this worker needs the values. Others read each
             variable, too, since reading a sharded one is a collective of all
             workers.
-        sharded: Boolean, whether this worker keeps its parts of sharded
-            variables, each of which one worker of the job keeps. Otherwise
+        sharded: Boolean, whether to return only the parts of sharded variables
+            that this worker saves; each part is saved by one worker. Otherwise
             whole values are read.
         copies: Boolean, whether parts are copied. Otherwise the array of a
             part's `Piece` is the part itself, a `tf.Variable`.
@@ -57,7 +57,7 @@ def read(
         `(saved, pieces)`. `saved` is a dictionary of plain data:
         `"variables"` describes each variable, `"optimizers"` lists the indices
         of each optimizer's variables. `pieces` has a `Piece` per variable, or
-        with `sharded` those that this worker keeps.
+        with `sharded` those that this worker saves.
     """
     descriptions, pieces = [], []
     with model.distribute_strategy.scope():
@@ -267,8 +267,8 @@ def _plain_path(kind: str, path: Any) -> str:
     """Returns the part of a path that is equal in all runs of a program.
 
     Keras adds numbers to names that were used before. Paths of an optimizer's
-    variables begin with the name scope in which it was built, in a step or
-    before.
+    variables begin with the name scope in which the optimizer was built, which
+    differs if a step built it.
     """
     if kind == "optimizer":
         path = path.rpartition("/")[-1]

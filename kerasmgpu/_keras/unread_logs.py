@@ -46,7 +46,7 @@ _HOOKS = {
 
 @contextlib.contextmanager
 def loop() -> Iterator[None]:
-    """Keeps the state of one `fit` or `evaluate`; callbacks may nest them."""
+    """Gives one `fit` or `evaluate` fresh state; restores the outer one's after."""
     before = dict(vars(_thread))
     vars(_thread).clear()
     _thread.in_loop = True

@@ -36,12 +36,12 @@ Seconds = dict[bool, list[float]]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Asks for a choice.
+    """Request to time a step with and without XLA.
 
     Attributes:
         executions: Integer, timed executions of each kind.
-        decide: Function from `Seconds` to whether XLA compiles the step.
-        at_once: Whether to begin however little training is left.
+        decide: Function of `Seconds`; true chooses XLA.
+        at_once: Whether to start even if few steps are left.
     """
 
     executions: int
@@ -88,7 +88,7 @@ def set_choice(model: keras.Model, uses_xla: bool) -> None:
 
 
 def restore(model: keras.Model, uses_xla: bool | None) -> None:
-    """Takes over an earlier run's `choice`, unless `compile` says otherwise."""
+    """Restores an earlier run's choice, if `compile` or a callback asked for one."""
     known = _of(model)
     is_asked = known.is_automatic or known.request is not None
     if uses_xla is not None and is_asked and is_possible(model):

@@ -246,10 +246,10 @@ def _executions(running: fit.Fit | None) -> float:
 
 
 class _Background(threading.Thread):
-    """Does some work in a thread, and keeps the exception that ends it.
+    """Runs work in a thread and keeps its exception.
 
-    When Python ends, the thread is stopped, and waited for: XLA can't be
-    interrupted while it compiles.
+    At exit of Python, asks the work to stop and joins the thread: XLA can't be
+    interrupted.
     """
 
     error: Exception | None = None

@@ -216,7 +216,7 @@ def finding(runs: Runs) -> Finding:
 
 
 def of_second_run(first: Finding, second: Finding) -> Finding:
-    """Judges a fault of the replicas' step by what it left when it ran again."""
+    """Returns `first`, or a finding `ONCE` if the repeated step was equal."""
     if not second.is_equal:
         return first
     text = (

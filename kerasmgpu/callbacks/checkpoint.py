@@ -66,8 +66,8 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
 
     With several workers, only the first one needs access to `directory`, unless
     checkpoints are sharded. Any number of workers and replicas, with any `shard`
-    or mesh, resumes from either kind. The callback's position in the list of
-    callbacks doesn't matter.
+    or mesh, resumes from sharded and unsharded checkpoints. The callback's
+    position in the list of callbacks doesn't matter.
 
     Args:
         directory: String or path-like, folder for the checkpoints of this
@@ -98,11 +98,11 @@ class Checkpoint(keras.callbacks.Callback, EpochWatcher):
             worker gathers and writes all. Defaults to `None`: sharded if
             variables are divided between workers, the state has 1 GiB or more,
             and workers share `directory`.
-        notice: Who says that this machine will be taken away, which has the
-            effect of SIGTERM: `"google"`, `"aws"` or `"azure"`, the cloud's
-            metadata server; a path, whose file then appears; or a function
-            without arguments, which returns a text then and `None` before. A
-            thread asks every 5 seconds. Defaults to `None`: SIGTERM only.
+        notice: Source of preemption notices, handled like SIGTERM: `"google"`,
+            `"aws"` or `"azure"`, the cloud's metadata server; a path, whose
+            file then appears; or a function that returns the notice's text, or
+            `None`. A thread asks every 5 seconds. Defaults to `None`: SIGTERM
+            only.
 
     Attributes:
         seconds_waited: Float, seconds for which training waited in this

@@ -246,7 +246,7 @@ class Measurement(step_hooks.StepHook):
             self.spent[fit_clock.COMMUNICATION] = together - waited
 
     def _callbacks(self) -> tuple[float, str]:
-        """Returns the seconds of the epoch's callbacks, and the longest one."""
+        """Returns this epoch's seconds in callbacks, and the slowest one's kind."""
         now = {
             kind: seconds
             for kind, seconds in self.clock.so_far().items()

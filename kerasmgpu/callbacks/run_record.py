@@ -162,7 +162,7 @@ class RunRecord(MeasuringCallback):
             self._files.times.append({"epoch": self._files.epoch, **times})
 
     def _write_rest(self) -> None:
-        """Writes what the time after the last epoch went to."""
+        """Writes the breakdown of the time after the last epoch."""
         self._write_times({})
 
     def _along(self, sent: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def _strategy(arguments: dict[str, Any]) -> tf.distribute.Strategy:
 
 
 def _all_devices(job: dict[str, Any]) -> tuple[int, str]:
-    """Returns number and kind of the devices that the other processes have."""
+    """Returns the number and kind of the devices of the job's strategy."""
     settings, kind = job["strategy"], "GPU"
     number = settings["virtual_devices"] or settings["num_replicas"]
     own = num_logical(kind)

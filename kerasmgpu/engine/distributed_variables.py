@@ -125,7 +125,7 @@ def _subtracted(variable: Any, value: Any) -> Any:
 
 
 def _copies(variable: DistributedVariable) -> Iterator[tuple[int, Any]]:
-    """Yields this process's copies, each after its replica's global index."""
+    """Yields `(global replica index, copy)` of this process's copies."""
     first = variable.distribute_strategy.replicas.mesh.first
     return enumerate(variable.values, first)
 

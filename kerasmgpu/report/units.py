@@ -8,7 +8,7 @@ _MISSING = "–"
 
 
 def plain(value: float, digits: int = 4) -> str:
-    """A number with four digits; large ones are grouped: `12,345`."""
+    """A number with so many digits; large ones are grouped: `12,345`."""
     if not math.isfinite(value):
         return _MISSING
     if value == 0:

@@ -50,10 +50,10 @@ _FAILURES = (OSError, ValueError, KeyError, http.client.HTTPException)
 
 
 class Notice:
-    """Looks for a notice, in a thread, from `start` to `stop`.
+    """Polls a source of preemption notices in a thread, from `start` to `stop`.
 
     Args:
-        source: String, path-like or function; see above.
+        source: String, path-like or function of the module's table.
 
     Attributes:
         said: String, what the notice says; `None` while there is none.

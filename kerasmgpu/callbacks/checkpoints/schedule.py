@@ -33,9 +33,9 @@ class Schedule:
         self._steps += step - self._step_before
         self._step_before = step
 
-    def saved(self, seconds: float) -> None:
-        """Records that a checkpoint was saved, or training began."""
-        self._steps, self._saved = 0, seconds
+    def saved(self, now: float) -> None:
+        """Restarts both counts, at a save or the start of training."""
+        self._steps, self._saved = 0, now
 
     def steps_are_due(self) -> bool:
         """Whether `every_steps` were counted since the last `saved`.

@@ -395,7 +395,7 @@ class Broadcast(Communication):
 
 @dataclasses.dataclass(eq=False)
 class GatherCounts(Communication):
-    """Gathers all replicas' numbers of rows of an input passed in shares.
+    """All-gathers each replica's row count of an input that arrives in shares.
 
     Attributes:
         num_replicas: Number of replicas of all workers.

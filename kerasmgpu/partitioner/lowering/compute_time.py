@@ -25,7 +25,7 @@ class ComputeTime:
         return Clock(build, self._seconds.handle, self._steps.handle)
 
     def take(self) -> float:
-        """Returns mean seconds per step since the last call; NaN if no step.
+        """Returns mean seconds per step, NaN without one; resets the counters.
 
         Steps without collectives aren't counted.
         """

@@ -398,10 +398,10 @@ class Planner:
         return table.replicated(node)
 
     def _is_gathered_later(self, tensor: Tensor, axis: int) -> bool:
-        """Whether an operation takes an axis of a tensor, or of a copy, whole.
+        """Whether a later operation needs an axis unsharded.
 
-        It follows the first consumers, through those that work on each element,
-        as from the scores of an attention to their softmax.
+        Follows each tensor's first consumer through operations that keep the
+        axis, such as from attention scores to their softmax.
         """
         for _ in range(_MOST_FOLLOWED):
             node = next(iter(self._consumers.get(tensor, ())), None)

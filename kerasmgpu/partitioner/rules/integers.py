@@ -331,9 +331,9 @@ def range_(node: Node) -> Value:
 
 
 def fill(node: Node) -> Value:
-    """Returns a scalar, or a vector of equal entries, `(shape, entry)`.
+    """Evaluates a fill to a scalar or vector, `(shape, entry)`.
 
-    Returns `None` for other shapes, and for more than `LONGEST` entries.
+    Returns `None` for higher ranks, and for more than `LONGEST` entries.
     """
     shape, entry = (tensor.value for tensor in node.inputs)
     if shape == ():

@@ -36,16 +36,16 @@ class _Argument(NamedTuple):
 
 
 class ShapeRecorder:
-    """The form of a step that XLA doesn't compile, and that records shapes.
+    """Form of a step that runs without XLA and records shapes.
 
     Args:
         written: The form that XLA compiles.
 
     Attributes:
-        written: `Written` of this form. It returns more tensors behind the
-            outputs: for each argument of a cluster its shape or, of integers
-            and of what a loop takes, the argument.
-        number: Integer, how many more.
+        written: `Written` that returns, after the step's outputs, the shape of
+            each cluster's arguments; the argument itself if it is no floating-
+            point number, or its cluster has a loop.
+        number: Integer, number of these tensors.
     """
 
     def __init__(self, written: Written) -> None:
