@@ -169,6 +169,27 @@ FAULTS = {
         "begin = [0] * rank",
         "tests/partitioner/rules/test_windows.py",
     ),
+    "short_halo": Fault(
+        "a halo is a row short",
+        "partitioner/rules/window_ranges.py",
+        "return max(start, 0), min(end, self.rows)",
+        "return max(start, 0), min(max(end - 1, start + 1), self.rows)",
+        "tests/partitioner/rules/test_window_ranges.py",
+    ),
+    "padding_inside": Fault(
+        "a device in the middle pads its rows, as the first and last do",
+        "partitioner/lowering/windows.py",
+        "around[axis] = part.padding",
+        "pass",
+        "tests/partitioner/test_window_programs.py",
+    ),
+    "rows_of_edges": Fault(
+        "rows from the end of a part are looked for at its beginning",
+        "partitioner/lowering/halos.py",
+        "offset = first + self._rows - end if is_tail else first - start",
+        "offset = first - start",
+        "tests/workers/test_distribution.py",
+    ),
     "same_draws": Fault(
         "each replica draws from the start of the generator's sequence",
         "partitioner/lowering/operations.py",

@@ -3,7 +3,7 @@
 from kerasmgpu.partitioner.ir.instructions import Value
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.rules.cost import CostModel
-from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
+from kerasmgpu.partitioner.rules.kinds import Owned, Sharded, WithHalo
 from kerasmgpu.partitioner.step import sizes
 
 
@@ -36,6 +36,9 @@ class ValueSizes:
         for kind in one.placement:
             if isinstance(kind, Owned):
                 kind = kind.rows  # Owners get equal parts, on average.
+            if isinstance(kind, WithHalo):
+                ranges = self._mesh.ranges(kind)
+                shape[kind.axis] = max(end - start for start, end in ranges)
             if isinstance(kind, Sharded):
                 rows = self._value(kind.rows.size)
                 share = -(-rows // self._mesh.num_parts(kind.rows))

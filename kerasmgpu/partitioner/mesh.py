@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import cast
 
 from kerasmgpu.division import AxesToShard, divided_axes
-from kerasmgpu.partitioner.rules.kinds import MeshAxes, Rows
+from kerasmgpu.partitioner.rules.kinds import (
+    MeshAxes,
+    Rows,
+    Sharded,
+    WithHalo,
+    range_of,
+)
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.replica_arithmetic import block_of, bounds_of
 
@@ -298,6 +304,29 @@ class Mesh:
         bounds = bounds_of(size, self.num_devices(over))
         start, end = bounds[device : device + 2]
         return (start, end) if turn == 0 else (end, end)
+
+    def ranges(self, kind: Sharded | WithHalo) -> list[tuple[int, int]]:
+        """Returns which elements of an axis each replica holds.
+
+        Args:
+            kind: One whose shares are fixed.
+
+        Returns:
+            `(start, end)` for each replica along the axes of the division, also
+            those of other workers.
+        """
+        size, over = cast(int, kind.rows.size), kind.rows.over
+        bounds = bounds_of(size, self.num_devices(over))
+        shares = (
+            (start, end) if turn == 0 else (end, end)
+            for start, end in zip(bounds, bounds[1:])
+            for turn in range(self.shares_along(over))
+        )
+        return [range_of(kind, share) for share in shares]
+
+    def range_at(self, kind: Sharded | WithHalo, place: int) -> tuple[int, int]:
+        """Returns which elements of an axis a replica holds; see `ranges`."""
+        return self.ranges(kind)[self.index(place, kind.rows.over)]
 
     def part(
         self, shape: Sequence[int], axes: AxesToShard, place: int

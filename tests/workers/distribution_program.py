@@ -37,6 +37,11 @@ def run(strategy, name, _):
             on_tokens(kerasmgpu.strategy(mesh=shape, layout=layout))
             for shape, layout in DIVIDES_TOKENS.items()
         ]
+    if name == IMAGES:
+        return [
+            on_images(kerasmgpu.strategy(mesh=shape, layout=layout))
+            for shape, layout in DIVIDES_IMAGES.items()
+        ]
     distribution = DISTRIBUTIONS[name](keras.distribution.list_devices())
     costs = layer_costs(distribution)
     if name == "data":
@@ -111,6 +116,32 @@ def on_tokens(strategy):
         model.compile(keras.optimizers.SGD(0.1), loss)
     x = np.random.default_rng(1).integers(0, 9, (7, 6))
     model.fit(x, x, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return model.get_weights()
+
+
+IMAGES = "images"
+
+DIVIDES_IMAGES = {
+    (1, 4): {"images/output": (None, "model")},
+    (2, 2): {"images/output": ("batch", "model")},
+    (4, 1): {"images/output": (None, "batch")},
+}
+"""Layouts of meshes."""
+
+
+def on_images(strategy):
+    """Weights of convolutions of images of 9 rows, with a halo of 2 rows."""
+    keras.utils.set_random_seed(2)
+    with strategy.scope():
+        x = images = keras.Input((9, 4, 2), name="images")
+        x = keras.layers.Conv2D(3, 5, padding="same", activation="relu")(x)
+        x = keras.layers.MaxPooling2D(3, 2, padding="same")(x)
+        x = keras.layers.Conv2DTranspose(1, 3, strides=2, padding="same")(x)
+        model = keras.Model(images, x)
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    random = np.random.default_rng(1)
+    x, y = (random.normal(size=(7, n, 4, c)) for n, c in ((9, 2), (10, 1)))
+    model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
     return model.get_weights()
 
 

@@ -11,6 +11,7 @@ from tests.workers import distribution_program
 from tests.workers.distribution_program import (
     DISTRIBUTIONS,
     FOUND,
+    IMAGES,
     KINDS,
     SHARDED,
     THREE_BY_TWO,
@@ -93,6 +94,17 @@ def test_workers_that_are_no_rows_of_the_mesh_follow_the_layout(job):
 def test_workers_divide_tokens(job):
     """Over both workers, and inside of each, where rows are between them."""
     weights = distribution_program.on_tokens(kerasmgpu.strategy(num_replicas=1))
+    for of_meshes in job.workers:
+        for found in of_meshes:
+            for own, expected in zip(found, weights, strict=True):
+                np.testing.assert_allclose(own, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.job_case(2, 2, f"distribution {IMAGES}")
+def test_workers_send_each_other_rows_of_images(job):
+    """Over both workers, also three devices away, and inside of each."""
+    weights = distribution_program.on_images(kerasmgpu.strategy(num_replicas=1))
     for of_meshes in job.workers:
         for found in of_meshes:
             for own, expected in zip(found, weights, strict=True):

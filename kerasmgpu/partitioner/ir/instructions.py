@@ -16,10 +16,12 @@ from kerasmgpu.partitioner.rules.kinds import (
     Placement,
     Rows,
     Sharded,
+    WithHalo,
     is_local,
     is_of_batch,
 )
 from kerasmgpu.partitioner.rules.table import Plan
+from kerasmgpu.partitioner.rules.window_ranges import moved
 from kerasmgpu.partitioner.step.graph import Node, Tensor
 from kerasmgpu.partitioner.step.sizes import SizeLike, Symbol
 
@@ -117,7 +119,7 @@ class Instruction:
         if isinstance(before, PartlySummed):
             return tuple(one for one in every if one not in before.rows.over)
         for kind in (before, after):
-            if isinstance(kind, Sharded):
+            if isinstance(kind, (Sharded, WithHalo)):
                 return kind.rows.over
         return every
 
@@ -126,9 +128,13 @@ class Instruction:
         """The first input's kind on the planning axis `axis`."""
         return self.inputs[0].placement[self.axis]
 
-    needs_all_replicas: ClassVar[bool] = False
-    """Whether it can't run in a function of one replica: it communicates, or
-    does something else on the first replica than on the others."""
+    @property
+    def needs_all_replicas(self) -> bool:
+        """Whether it can't run in a function of one replica.
+
+        It communicates, or does something else on each replica.
+        """
+        return any(one.has(WithHalo) for one in (*self.inputs, *self.outputs))
 
 
 @dataclasses.dataclass(eq=False)
@@ -245,7 +251,10 @@ class FirstOnly(Instruction):
     """
 
     summed: MeshAxes = ()
-    needs_all_replicas: ClassVar[bool] = True
+
+    @property
+    def needs_all_replicas(self) -> bool:
+        return True
 
 
 @dataclasses.dataclass(eq=False)
@@ -257,8 +266,11 @@ class Reshard(Instruction):
 class Communication(Instruction):
     """Sends values between replicas, or between workers."""
 
-    needs_all_replicas: ClassVar[bool] = True
     name: ClassVar[str] = ""
+
+    @property
+    def needs_all_replicas(self) -> bool:
+        return True
 
     @property
     def is_of_rows(self) -> bool:
@@ -277,7 +289,7 @@ class Communication(Instruction):
         parts = math.prod(
             mesh.num_parts(kind.rows)
             for kind in one.placement
-            if isinstance(kind, Sharded) and kind.rows.over != along
+            if isinstance(kind, (Sharded, WithHalo)) and kind.rows.over != along
         )
         return one.tensor, one.tensor.num_elements, Fraction(dtype.size, parts)
 
@@ -365,6 +377,28 @@ class AllGather(Communication):
         return [
             self.sent(one, self.type_of(one), mesh) for one in self.gathered
         ]
+
+
+@dataclasses.dataclass(eq=False)
+class SendRows(Communication):
+    """Gives each replica the rows of one axis that it wants, from those with them.
+
+    Its output is `WithHalo`, or sharded in other shares that are fixed, too.
+    """
+
+    name: ClassVar[str] = "send_rows"
+
+    def sizes(self, mesh: Mesh) -> "list[Sent]":
+        (one,), (made,) = self.inputs, self.outputs
+        before, after = (
+            cast(Sharded | WithHalo, kind.placement[self.axis])
+            for kind in (one, made)
+        )
+        held = mesh.ranges(before)
+        number = moved(held, mesh.ranges(after))
+        size = held[-1][1]
+        tensor, elements, each = self.sent(one, one.tensor.dtype, mesh)
+        return [(tensor, elements, each * Fraction(number, size * len(held)))]
 
 
 @dataclasses.dataclass(frozen=True)

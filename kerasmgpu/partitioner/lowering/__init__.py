@@ -14,6 +14,7 @@ Writing:
   call_options.py      options with which TensorFlow runs functions
   micro_batches.py     communication of a device's micro-batches
   device_shares.py     rows of each micro-batch of a device
+  windows.py           operations on windows along a divided axis
   entries.py           sparse inputs: the entries of each replica's rows
   empty_shares.py      kernels that fail for a share without rows
   compute_time.py      a worker's compute time, without its waits
@@ -25,6 +26,7 @@ Communication:
   packing.py          what is sent as one vector, and padded
   communicators.py    all-reduce, all-gather and all-to-all of it
   exchanges.py        rows of tables: to their owners, and back
+  halos.py            rows of images: from their neighbours
   lines.py            along one axis of a mesh
 
 Passes on written nodes:

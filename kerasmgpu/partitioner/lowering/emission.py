@@ -18,10 +18,12 @@ from kerasmgpu.partitioner.lowering import (
     device_shares,
     empty_shares,
     exchanges,
+    halos,
     lines,
     micro_batches,
     outlined,
     regions,
+    windows,
 )
 from kerasmgpu.partitioner.lowering.building import Build
 from kerasmgpu.partitioner.lowering.function_writer import References
@@ -35,7 +37,9 @@ from kerasmgpu.partitioner.rules.kinds import (
     LocalSizes,
     PerReplica,
     Sharded,
+    WithHalo,
 )
+from kerasmgpu.partitioner.rules.table import ON_WINDOWS
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.places import HOST, OnEachPlace
 from kerasmgpu.partitioner.step.references import Reference
@@ -45,6 +49,7 @@ _ALONG_AN_AXIS = (
     ir.AllReduce,
     ir.FirstOnly,
     ir.ReduceScatter,
+    ir.SendRows,
     ir.Slice,
     LookUp,
     ToOwners,
@@ -112,9 +117,14 @@ def _on_each(
     build: Build, operation: ir.Operation, inputs: list[References]
 ) -> list[References]:
     node, plans = operation.node, operation.plans
-    write, plan = writer_of(plans)
-    if operation.is_guarded:
-        write = functools.partial(empty_shares.write, plans)
+    write: Callable[..., list[Reference]]
+    if any(one.emit in ON_WINDOWS for one in plans):
+        plan, is_guarded = plans[0], operation.is_guarded
+        write = functools.partial(windows.write, plans, is_guarded)
+    else:
+        write, plan = writer_of(plans)
+        if operation.is_guarded:
+            write = functools.partial(empty_shares.write, plans)
     varies = any(map(tables.has_varying_sizes, plans))
     outputs: list[list[Reference]] = [[] for _ in node.outputs]
     names = []
@@ -266,6 +276,14 @@ def _reduce_scatter(build: Build, reduction: ir.ReduceScatter) -> None:
     for made, own in zip(reduction.outputs, shares):
         wanted = [made.tensor.dtype] * len(own)
         build.hold(made, list(map(build.cast, own, wanted, range(len(own)))))
+
+
+def _send_rows(build: Build, sending: ir.SendRows) -> None:
+    (one,), (made,) = sending.inputs, sending.outputs
+    parts = cast(Sequence[Reference], build.references(one))
+    wanted = cast(Sharded | WithHalo, made.kind)
+    build.take_turn(sending, 0)
+    build.hold(made, halos.sent(build, one, wanted, parts))
 
 
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
@@ -429,43 +447,23 @@ def _slice(build: Build, slice: ir.Slice) -> None:
 def _rows(
     build: Build, made: ir.Value, reference: Reference, place: int
 ) -> Reference:
-    shape, sharded = made.tensor.shape, made.sharded
+    shape = made.tensor.shape
+    if isinstance(made.kind, WithHalo):
+        wanted = build.mesh.range_at(made.kind, place)
+        return halos.cut(build, reference, made.kind.axis, wanted)
+    sharded = made.sharded
     start, count = build.sizes.bounds(sharded, place)
     axis = sharded.axis
     if sharded.outer == 1:
-        return sliced(build, reference, axis, start, count)
+        return halos.sliced(build, reference, axis, start, count)
     # Several blocks of all rows.
     rows = sizes.product([sharded.rows.size, sharded.inner])
     blocks = (*shape[:axis], sharded.outer, rows, *shape[axis + 1 :])
     where = build.place_of(reference)
     split = build.reshape(reference, build.sizes.vector(blocks), where)
-    part = sliced(build, split, axis + 1, start, count)
+    part = halos.sliced(build, split, axis + 1, start, count)
     local = build.sizes.local(sharded, place)
     return build.reshape(part, build.sizes.with_axis(shape, axis, local))
-
-
-def sliced(
-    build: Build,
-    reference: Reference,
-    axis: int,
-    start: Reference,
-    count: Reference,
-) -> Reference:
-    """Slices `count` elements of an axis, from `start`, on the value's device."""
-    end = build.sizes.plus(start, count)
-    zero = build.sizes.scalar(0)
-    bounds = [
-        build.sizes.packed([zero] * axis + [bound]) for bound in (start, end)
-    ]
-    bounds.append(build.constant([1] * (axis + 1)))
-    in_front = (1 << axis) - 1  # Axes before it are taken wholly.
-    return build.strided_slice(
-        reference,
-        bounds,
-        build.place_of(reference),
-        begin_mask=in_front,
-        end_mask=in_front,
-    )
 
 
 def _rows_unless_one(
@@ -484,7 +482,7 @@ def _rows_unless_one(
     is_one = build.sizes.op("Less", *given)
     start = build.sizes.op("SelectV2", is_one, zero, start)
     count = build.sizes.op("SelectV2", is_one, one, count)
-    return sliced(build, reference, sharded.axis, start, count)
+    return halos.sliced(build, reference, sharded.axis, start, count)
 
 
 # Micro-batches ---------------------------------------------------------------
@@ -563,6 +561,7 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.ReduceScatter: _reduce_scatter,
     Region: _region,
     ir.RequireEqualRows: _require_equal_rows,
+    ir.SendRows: _send_rows,
     ir.Slice: _slice,
     ir.ToDevice: _copy,
     ir.ToHost: _copy,

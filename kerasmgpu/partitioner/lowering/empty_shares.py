@@ -9,7 +9,9 @@ refuses for no rows too, always gets the padding row, as it only copies.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import tensorflow as tf
 
@@ -35,12 +37,14 @@ def write(
     plan: Plan,
     place: int,
     inputs: Sequence[Reference],
+    **attributes: Any,
 ) -> list[Reference]:
     """Writes a guarded node for one replica; returns its outputs.
 
     Args:
         plans: Its plan on each axis of the mesh.
         plan: Unused: one of `plans`.
+        **attributes: Attributes that replace those of the node.
     """
     plans = [one for one in plans if one.is_local]
     prefix, controls = f"replica_{place}/", build.controls(node, place)
@@ -49,16 +53,18 @@ def write(
         return _with_padding_row(
             build.writer, node, plans, inputs, device, prefix, controls
         )
-    attributes = build.keep(
-        ("branches", node),
+    bodies = build.keep(
+        ("branches", node, str(attributes)),
         lambda: branches(
             build.library,
             f"kerasmgpu_{node.type}",
             inputs,
             (  # With rows; without rows.
-                lambda writer, inputs: writer.copy(node, inputs),
+                lambda writer, inputs: writer.copy(
+                    node, inputs, attributes=attributes
+                ),
                 lambda writer, inputs: _with_padding_row(
-                    writer, node, plans, inputs
+                    writer, node, plans, inputs, attributes=attributes
                 ),
             ),
         ),
@@ -67,7 +73,7 @@ def write(
     elements = functools.reduce(build.sizes.times, counts)
     has_rows = build.sizes.op("Greater", elements, build.sizes.scalar(0))
     inputs, name = [has_rows, *inputs], prefix + node.name
-    return build.op("If", inputs, place, name, controls, **attributes)
+    return build.op("If", inputs, place, name, controls, **bodies)
 
 
 def _with_padding_row(
@@ -78,6 +84,7 @@ def _with_padding_row(
     device: str = "",
     prefix: str = "",
     controls: Sequence[str] = (),
+    attributes: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Reference]:
     """Writes a node with a padding row in front of its inputs' rows.
 
@@ -90,7 +97,7 @@ def _with_padding_row(
             _padded(writer, tensor, kind, reference, rank, device)
             for tensor, kind, reference in zip(node.inputs, plan.wants, inputs)
         ]
-    outputs = writer.copy(node, inputs, device, prefix, controls)
+    outputs = writer.copy(node, inputs, device, prefix, controls, attributes)
     for plan in plans:
         outputs = [
             _without_padding(writer, tensor, kind.axis, reference, device)

@@ -28,6 +28,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     PartlySummed,
     PerReplica,
     Sharded,
+    WithHalo,
     is_of_variable,
 )
 from kerasmgpu.partitioner.step import sizes
@@ -35,7 +36,7 @@ from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.references import Reference
 from kerasmgpu.replica_arithmetic import bounds_of
 
-_LOCAL_KINDS = (Sharded, Partial, PerReplica, LocalSizes)
+_LOCAL_KINDS = (Sharded, WithHalo, Partial, PerReplica, LocalSizes)
 """Kinds of which a device's micro-batches can hold different values."""
 
 
@@ -127,7 +128,9 @@ def _writing_lines(
         for one in instruction.outputs
         for kind in one.placement
     )
-    differ = Sharded if isinstance(instruction, Communication) else _LOCAL_KINDS
+    differ: tuple[type, ...] = _LOCAL_KINDS
+    if isinstance(instruction, Communication):
+        differ = Sharded, WithHalo
     in_turns = any(
         isinstance(one.placement[0], differ)
         for one in (*instruction.inputs, *instruction.outputs)
@@ -200,6 +203,9 @@ def _on_line(
         for kind in others:
             if isinstance(kind, Sharded):
                 divided.setdefault(kind.axis, []).append(kind)
+            elif isinstance(kind, WithHalo):
+                start, end = build.mesh.range_at(kind, places[0])
+                shape[kind.axis] = end - start
         for number, kinds in divided.items():
             shape[number] = _local_size(build, kinds, places[0])
         if isinstance(own, Sharded) and own.axis in divided:

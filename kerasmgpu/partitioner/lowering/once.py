@@ -13,6 +13,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     Operation,
     ReduceScatter,
     Runs,
+    SendRows,
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered, Region
 from kerasmgpu.partitioner.ir.micro_batches import (
@@ -23,7 +24,14 @@ from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.writing import Nodes
 from kerasmgpu.partitioner.step.definitions import node_name
 
-_ON_EACH = (Accumulate, FirstMicroBatchOnly, FirstOnly, LookUp, ToOwners)
+_ON_EACH = (
+    Accumulate,
+    FirstMicroBatchOnly,
+    FirstOnly,
+    LookUp,
+    SendRows,
+    ToOwners,
+)
 
 
 def runs_once(program: Lowered, instruction: Instruction) -> bool | None:

@@ -8,6 +8,7 @@ writes marked operations so that their kernels never get such a share.
 from kerasmgpu.partitioner.ir.instructions import Operation, Runs
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.rules.kinds import Sharded
+from kerasmgpu.partitioner.rules.table import ON_WINDOWS
 from kerasmgpu.partitioner.step.records import Trait, record
 
 
@@ -37,5 +38,6 @@ def _is_fragile(operation: Operation, program: Lowered) -> bool:
         isinstance(kind, Sharded)
         and not program.mesh.always_has_rows(kind.rows)
         for plan in operation.plans
+        if plan.emit not in ON_WINDOWS  # Always with a row.
         for kind in (*plan.wants, *plan.gives)
     )

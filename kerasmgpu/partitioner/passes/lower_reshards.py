@@ -18,6 +18,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     ReduceScatter,
     Reshard,
     Restoring,
+    SendRows,
     Slice,
     Value,
     alike,
@@ -38,6 +39,8 @@ from kerasmgpu.partitioner.rules.kinds import (
     PerReplica,
     Replicated,
     Sharded,
+    WithHalo,
+    is_moved,
     is_of_variable,
 )
 from kerasmgpu.partitioner.rules.table import Plan
@@ -175,7 +178,8 @@ class Lowering:
             and whole not in self._begun
         )
         return is_needed and all(
-            isinstance(kind, (Replicated, Sharded)) for kind in wanted.placement
+            isinstance(kind, (Replicated, Sharded, WithHalo))
+            for kind in wanted.placement
         )
 
     def _along(self, axis: int, source: Value, wanted: Value) -> None:
@@ -185,7 +189,9 @@ class Lowering:
         if isinstance(kind, Sharded):
             if self._is_scattered(axis, source, wanted):
                 self._scatter(axis, source, wanted)
-            elif not self._made_locally(axis, wanted, kind):
+            elif not self._made_locally(
+                axis, wanted, kind
+            ) and not self._sent_by_neighbours(axis, wanted):
                 self.instructions.append(
                     Slice(
                         (self.want(whole),),
@@ -193,6 +199,9 @@ class Lowering:
                         _may_be_one(wanted.tensor, kind),
                     )
                 )
+        elif isinstance(kind, WithHalo):
+            if not self._sent_by_neighbours(axis, wanted):
+                self._from(Slice, self.want(whole), wanted)
         elif isinstance(kind, Owned):
             if not self._made_by_owners(axis, wanted, kind):
                 own = self.want(wanted.moved(axis, kind.rows))
@@ -211,6 +220,25 @@ class Lowering:
             self._from(FirstOnly if is_sum else Alias, made, wanted)
         else:
             self._whole(axis, source, wanted)
+
+    def _sent_by_neighbours(self, axis: int, wanted: Value) -> bool:
+        """Makes a value of rows that replicas have, and of their neighbours'.
+
+        Returns:
+            Whether that is possible and the whole value isn't there; if not,
+            nothing is added.
+        """
+        plans, tensor = self.program.plans[axis], wanted.tensor
+        kind = plans.kinds.get(tensor, REPLICATED)
+        own = wanted.moved(axis, kind)
+        if (
+            not is_moved(kind, wanted.placement[axis])
+            or tensor in plans.free
+            or self.is_made(wanted.moved(axis, REPLICATED))
+        ):
+            return False
+        self._from(SendRows, self.want(own), wanted)
+        return True
 
     def _scatter(self, axis: int, source: Value, wanted: Value) -> None:
         """Adds a reduce-scatter.
@@ -462,7 +490,7 @@ def _last_to_change(source: Value, wanted: Value) -> int:
         before, after = pairs[axis]
         if before == after:
             return -1, axis
-        if not isinstance(after, Sharded):
+        if not isinstance(after, (Sharded, WithHalo)):
             return (2 if isinstance(before, Sharded) else 1), axis
         is_taken = any(
             isinstance(other, Sharded)

@@ -214,6 +214,8 @@ class _Order:
 
 
 def _can_be_outlined(instruction: Instruction, only_reads: bool) -> bool:
+    if instruction.needs_all_replicas:
+        return False
     if isinstance(instruction, _FREE):
         return True
     if not isinstance(instruction, Operation):

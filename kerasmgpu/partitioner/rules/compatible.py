@@ -16,9 +16,10 @@ from kerasmgpu.partitioner.rules.kinds import (
     LocalSizes,
     Owned,
     Sharded,
+    WithHalo,
     is_local,
 )
-from kerasmgpu.partitioner.rules.table import Emit, Plan
+from kerasmgpu.partitioner.rules.table import ON_WINDOWS, Emit, Plan
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.sizes import SizeLike
 
@@ -53,6 +54,8 @@ def _go_together(one: Plan, other: Plan) -> bool:
             return False
     emits = {one.emit, other.emit}
     if emits <= {None, Emit.IDENTITY, Emit.WHOLE_SHAPE, *_MEANS}:
+        return True
+    if emits <= {None, *ON_WINDOWS}:
         return True
     return None in emits and emits <= {None, *_OF_ROWS}
 
@@ -99,4 +102,4 @@ def _axis(kind: Kind) -> int | None:
         kind = kind.sharded
     if isinstance(kind, Owned):
         return 0  # Of the table's rows.
-    return kind.axis if isinstance(kind, Sharded) else None
+    return kind.axis if isinstance(kind, (Sharded, WithHalo)) else None

@@ -8,17 +8,24 @@ plans and left out.
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import cast
 
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
     Partial,
     PerReplica,
     Sharded,
+    WithHalo,
+    is_moved,
     is_of_variable,
+    range_of,
 )
+from kerasmgpu.partitioner.rules.window_ranges import moved
 from kerasmgpu.partitioner.step import sizes
 from kerasmgpu.partitioner.step.graph import Node, Tensor
-from kerasmgpu.replica_arithmetic import ASSUMED_SIZE
+from kerasmgpu.replica_arithmetic import ASSUMED_SIZE, bounds_of
+
+_Ranged = Sharded | WithHalo
 
 
 class CostModel:
@@ -82,7 +89,9 @@ class CostModel:
         for tensor, kind, want in zip(node.inputs, given, wants):
             if kind == want or tensor in free:
                 continue
-            if isinstance(kind, Sharded):
+            if is_moved(kind, want):
+                total += self._moved(tensor, kind, want)
+            elif isinstance(kind, Sharded):
                 read = stored.get(tensor, (tensor,))
                 total += min(
                     self.bytes_of(tensor), sum(map(self.bytes_of, read))
@@ -104,3 +113,19 @@ class CostModel:
                 # An output sharded as a weight is later sharded by rows again.
                 total += self.bytes_of(tensor)
         return total
+
+    def _moved(self, tensor: Tensor, kind: Kind, want: Kind) -> int:
+        """Returns the bytes that replicas send their neighbours, over `N - 1`.
+
+        They are those of two replicas: each further one has one neighbour more.
+        """
+        before, after = (
+            [
+                range_of(one, (start, end))
+                for start, end in zip(bounds, bounds[1:])
+            ]
+            for one in (cast(_Ranged, kind), cast(_Ranged, want))
+            for bounds in [bounds_of(cast(int, one.rows.size), 2)]
+        )
+        size = cast(int, cast(Sharded, kind).size)
+        return self.bytes_of(tensor) * moved(before, after) // size

@@ -1,8 +1,9 @@
 """Kinds: how a tensor of the one-device step is distributed over replicas."""
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeGuard, cast
 
+from kerasmgpu.partitioner.rules.window_ranges import Reach
 from kerasmgpu.partitioner.step import sizes
 
 if TYPE_CHECKING:
@@ -130,6 +131,26 @@ class PartlySummed(Sharded):
 
     def __str__(self) -> str:
         return f"{super().__str__()}, partly summed"
+
+
+@dataclasses.dataclass(frozen=True)
+class WithHalo:
+    """Every replica holds the rows of one axis that its windows reach over.
+
+    They overlap those of its neighbours.
+
+    Attributes:
+        axis: The axis.
+        rows: The rows, or windows, that are divided into shares.
+        reach: Which elements of the axis a replica holds, for its share.
+    """
+
+    axis: int
+    rows: Rows
+    reach: Reach
+
+    def __str__(self) -> str:
+        return f"with a halo on axis {self.axis}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,6 +350,7 @@ class ListOf:
 Kind = (
     Replicated
     | Sharded
+    | WithHalo
     | Partial
     | PerReplica
     | LocalSizes
@@ -362,6 +384,39 @@ def is_of_variable(kind: Kind | None) -> bool:
     return isinstance(kind, Sharded) and kind.rows.are_of_variable
 
 
+def is_fixed(kind: Kind | None) -> TypeGuard[Sharded]:
+    """Whether a tensor is sharded in one block, with shares that are fixed."""
+    return (
+        type(kind) is Sharded
+        and kind.rows.are_of_variable
+        and kind.outer == 1
+        and isinstance(kind.size, int)
+    )
+
+
+def range_of(
+    kind: Sharded | WithHalo, share: tuple[int, int]
+) -> tuple[int, int]:
+    """Returns which elements of its axis a replica holds, for its share of rows.
+
+    Args:
+        kind: One whose shares are fixed.
+    """
+    if isinstance(kind, WithHalo):
+        return kind.reach.of(share)
+    inner = cast(int, kind.inner)
+    return share[0] * inner, share[1] * inner
+
+
+def is_moved(kind: Kind, want: Kind) -> bool:
+    """Whether replicas get one kind from another by sending rows of one axis."""
+    if not is_fixed(kind) or kind == want:
+        return False
+    if isinstance(want, WithHalo) or is_fixed(want):
+        return (kind.axis, kind.rows.over) == (want.axis, want.rows.over)
+    return False
+
+
 def is_of_batch(kind: Kind | None) -> bool:
     """Whether a tensor is sharded by the rows of a batch."""
     return isinstance(kind, Sharded) and not kind.rows.are_of_variable
@@ -371,4 +426,6 @@ def is_local(kind: Kind | None) -> bool:
     """Whether replicas hold different values of a tensor of this kind."""
     if isinstance(kind, ListOf):
         return is_local(kind.kind)  # Lists of lists.
-    return isinstance(kind, (Sharded, Partial, PerReplica, LocalSizes, Owned))
+    return isinstance(
+        kind, (Sharded, WithHalo, Partial, PerReplica, LocalSizes, Owned)
+    )

@@ -3,14 +3,16 @@
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
-from kerasmgpu.partitioner.rules import integers
+from kerasmgpu.partitioner.rules import halos, integers
 from kerasmgpu.partitioner.rules.elementwise import broadcast_labels
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
     REPLICATED,
     Kind,
     LocalSizes,
+    Rows,
     Sharded,
+    is_fixed,
 )
 from kerasmgpu.partitioner.rules.notation import axes
 from kerasmgpu.partitioner.rules.table import (
@@ -52,6 +54,9 @@ def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     if not isinstance(kind, Sharded):
         return None
     moved = moved_axis(node, kind)
+    if moved is None and is_fixed(kind) and kind.axis > 0:
+        kind = divided_anew(node, kind)
+        moved = moved_axis(node, kind)
     if moved is None:
         return None
     wanted = LocalSizes(moved, may_infer=True, shape=node.outputs[0].shape)
@@ -122,6 +127,25 @@ def moved_axis(node: Node, kind: Sharded) -> Sharded | None:
         if moved.size == size:
             return moved
     return None
+
+
+def divided_anew(node: Node, kind: Sharded) -> Sharded:
+    """Returns other shares of an axis that a reshape splits: by its first part.
+
+    Neighbours send each other rows then: of `[rows, 30, units]` a device has 15,
+    and of `[rows, 15, 2, units]` twice 8 or 7. Returns `kind` where the axis isn't
+    split.
+    """
+    before, after = node.inputs[0].shape, node.outputs[0].shape
+    if before is None or after is None or kind.inner != 1:
+        return kind
+    front = sizes.product(before[: kind.axis])
+    for axis, size in enumerate(after):
+        inner = sizes.divide(kind.rows.size, size)
+        if size != 1 and sizes.product(after[:axis]) == front and inner:
+            rows = Rows(size, are_of_variable=True, over=kind.rows.over)
+            return Sharded(kind.axis, rows, 1, inner)
+    return kind
 
 
 def expand_dims_shape(node: Node) -> list[Shape | None] | None:
@@ -398,7 +422,13 @@ def slice_shape(node: Node) -> list[Shape | None] | None:
     ]
 
 
-_moving("Slice", axes=slice_, shape=slice_shape, value=integers.slice_)
+_moving(
+    "Slice",
+    axes=slice_,
+    plan=halos.SLICE,
+    shape=slice_shape,
+    value=integers.slice_,
+)
 
 
 def sliced_axes(node: Node, shape: Shape | None) -> list[Taken] | None:
@@ -510,6 +540,7 @@ def strided_slice_shape(node: Node) -> list[Shape | None] | None:
 _moving(
     "StridedSlice",
     axes=strided_slice,
+    plan=halos.STRIDED_SLICE,
     shape=strided_slice_shape,
     value=integers.strided_slice,
 )
@@ -533,7 +564,12 @@ def strided_slice_grad(node: Node) -> Axes | None:
     )
 
 
-operation("StridedSliceGrad", axes=strided_slice_grad, shape=shape_of_input(0))
+operation(
+    "StridedSliceGrad",
+    axes=strided_slice_grad,
+    plan=halos.OF_STRIDED_SLICE,
+    shape=shape_of_input(0),
+)
 
 
 def range_shape(node: Node) -> list[Shape | None] | None:
@@ -566,7 +602,7 @@ def pad(node: Node) -> Axes | None:
     return Axes((labels, *rest), (labels,), linear=(0,))
 
 
-operation("Pad", "PadV2", axes=pad, traits={Trait.MOVES})
+operation("Pad", "PadV2", axes=pad, plan=halos.PADDING, traits={Trait.MOVES})
 
 operation("MirrorPad", axes=pad, traits={Trait.MIRRORS, Trait.MOVES})
 

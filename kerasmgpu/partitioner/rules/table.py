@@ -74,6 +74,26 @@ class Emit(enum.Enum):
     """Updates that were sent to the replica because it owns their rows."""
     SUM_OWN = enum.auto()
     """Gradients that were sent to the replica, summed by row that it owns."""
+    WINDOWS = enum.auto()
+    """The part that computes the replica's share (`window_ranges.Part`), with its
+    padding as an attribute. The next ones are told it by other means."""
+    WINDOWS_PADDED = enum.auto()
+    """By an input of paddings, or crops."""
+    WINDOWS_CUT = enum.auto()
+    """By an input of where a slice begins."""
+    WINDOWS_BY_STEPS = enum.auto()
+    """By inputs of where a slice begins and ends, and masks."""
+
+
+ON_WINDOWS = frozenset(
+    {
+        Emit.WINDOWS,
+        Emit.WINDOWS_PADDED,
+        Emit.WINDOWS_CUT,
+        Emit.WINDOWS_BY_STEPS,
+    }
+)
+"""Ways to write the part of an operation on windows along an axis."""
 
 
 DEFAULT_COST = CostModel()

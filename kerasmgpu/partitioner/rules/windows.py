@@ -1,7 +1,8 @@
-"""Convolutions, pooling and images: sharded by rows only."""
+"""Convolutions, pooling and images: sharded by rows, and along their windows."""
 
 from collections.abc import Callable, Sequence
 
+from kerasmgpu.partitioner.rules import halos
 from kerasmgpu.partitioner.rules.kinds import REPLICATED, Kind, Sharded
 from kerasmgpu.partitioner.rules.notation import axes
 from kerasmgpu.partitioner.rules.table import Axes, Plan
@@ -66,6 +67,7 @@ operation(
     "MaxPool",
     "MaxPool3D",
     axes=_IMAGES,
+    plan=halos.POOL,
     traits={Trait.FRAGILE},
 )
 
@@ -77,6 +79,7 @@ operation(
     "Conv3D",
     "DepthwiseConv2dNative",
     axes=axes("b* -> b*", linear=(0, 1)),
+    plan=halos.CONVOLUTION,
     traits={Trait.FRAGILE, Trait.PRODUCT},
 )
 
@@ -138,6 +141,7 @@ operation(
     "MaxPool3DGrad",
     "MaxPoolGrad",
     axes=rows_of_gradients,
+    plan=halos.OF_MAXIMUM,
     traits={Trait.FRAGILE},
 )
 
@@ -147,6 +151,7 @@ operation(
     "AvgPool3DGrad",
     "AvgPoolGrad",
     axes=axes("*, b* -> b*", sizes={0: 0}),
+    plan=halos.OF_AVERAGE,
     traits={Trait.FRAGILE},
 )
 
@@ -159,13 +164,21 @@ _INPUT_GRADIENT = axes("*, *, b* -> b*", sizes={0: 0}, linear=(1, 2))
 operation(
     "Conv2DBackpropInput",
     axes=_INPUT_GRADIENT,
+    plan=halos.OF_INPUT,
     traits={Trait.FRAGILE, Trait.PRODUCT},
 )
 
 operation(
-    "Conv3DBackpropInputV2",
     "DepthwiseConv2dNativeBackpropInput",
     axes=_INPUT_GRADIENT,
+    plan=halos.OF_INPUT,
+    traits={Trait.FRAGILE},
+)
+
+operation(
+    "Conv3DBackpropInputV2",
+    axes=_INPUT_GRADIENT,
+    plan=halos.OF_INPUT_3D,
     traits={Trait.FRAGILE},
 )
 
@@ -175,6 +188,7 @@ _FILTER_GRADIENT = axes("b*, *, b* -> *", linear=(0, 2))
 operation(
     "Conv2DBackpropFilter",
     axes=_FILTER_GRADIENT,
+    plan=halos.OF_FILTER,
     traits={Trait.FRAGILE, Trait.PRODUCT},
 )
 
@@ -184,6 +198,7 @@ operation(
     "DepthwiseConv2dNativeBackpropFilter",
     "Conv3DBackpropFilterV2",
     axes=_FILTER_GRADIENT,
+    plan=halos.OF_FILTER,
     traits={Trait.FRAGILE, Trait.NEEDS_ROWS},
 )
 
@@ -201,14 +216,20 @@ def space_and_batch(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     """Plans the move of a window's positions into the first axis, or back.
 
     Dilated convolutions move them. In the first axis, each position has a block
-    of all rows. Returns `None` if the rows aren't sharded there, or the window
+    of all rows; along an axis of windows, they are planned as such. Returns
+    `None` if the rows aren't sharded there, or the window
     is unknown.
     """
     kind, places = kinds[0], _places_of_window(node)
+    is_forward = node.type == "SpaceToBatchND"
+    rule = halos.TO_BLOCKS if is_forward else halos.FROM_BLOCKS
+    divided = rule(node, kinds)
+    if divided is not None:
+        return divided
     if not isinstance(kind, Sharded) or kind.axis != 0 or places is None:
         return None
     outer: SizeLike | None
-    if node.type == "SpaceToBatchND":
+    if is_forward:
         outer = sizes.product([kind.outer, places])
     else:
         outer = sizes.divide(kind.outer, places)

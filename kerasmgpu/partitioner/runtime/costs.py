@@ -275,7 +275,8 @@ def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
 
     An all-reduce is a reduce-scatter and an all-gather, in each of which a
     replica passes on all parts but one (Patarasuk and Yuan, "Bandwidth optimal
-    all-reduce algorithms for clusters of workstations", 2009).
+    all-reduce algorithms for clusters of workstations", 2009). Rows for
+    neighbours, of `send_rows`, are counted as they are sent.
 
     Args:
         num_bytes: Integer, bytes of the whole tensor.
@@ -285,6 +286,8 @@ def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
     >>> in_a_ring("all_reduce", 400, 4), in_a_ring("all_gather", 400, 4)
     (600, 300)
     """
+    if kind == "send_rows":
+        return num_bytes
     return -(-_passes(kind) * num_bytes * (num_replicas - 1) // num_replicas)
 
 

@@ -20,10 +20,18 @@ def in_its_place():
     copy = Writer.copy
 
     def with_stand_in(
-        writer, node, inputs, device="", prefix="", controls=(), *others
+        writer,
+        node,
+        inputs,
+        device="",
+        prefix="",
+        controls=(),
+        *others,
+        **named,
     ):
         if node.type not in _STAND_INS:
-            return copy(writer, node, inputs, device, prefix, controls, *others)
+            before = device, prefix, controls, *others
+            return copy(writer, node, inputs, *before, **named)
         if node not in _functions:
             _functions[node] = _STAND_INS[node.type](node)
         function = _functions[node]

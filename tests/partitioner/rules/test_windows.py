@@ -3,7 +3,11 @@
 import pytest
 import tensorflow as tf
 
+from kerasmgpu.partitioner.rules.cost import CostModel
+from kerasmgpu.partitioner.rules.kinds import WithHalo
 from kerasmgpu.partitioner.runtime.function import Partitioned
+from kerasmgpu.partitioner.step.constraints import laid_out
+from tests.partitioner import window_programs
 from tests.partitioner.rules.planned import (
     ROWS,
     Planned,
@@ -185,3 +189,62 @@ def test_gradients_of_a_dilation_of_a_sum():
     plan = Planned(gradients, IMAGES)
     assert (plan.kinds, plan.gathered) == (["partial sum"] * 2, [])
     same(gradients, [5, 4, 4, 2], num_replicas=3)
+
+
+def divided(operation, *shapes):
+    """The plan of an operation on images whose rows a mesh of 2 divides."""
+
+    def marked(x, *others):
+        return operation(laid_out(x, [1]), *others)
+
+    replicas = window_programs.replicas((2,), False)
+    specifications = tuple(tf.TensorSpec(shape) for shape in shapes)
+    program = Partitioned(marked, replicas).program(specifications)
+    return program, program.plans[0]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: tf.nn.conv2d(x, tf.ones([3, 3, 2, 2]), 2, "SAME"),
+        lambda x: tf.nn.avg_pool2d(x, 3, 1, "SAME"),
+        lambda x: tf.nn.max_pool2d(x, 2, 1, "VALID"),
+        lambda x: tf.pad(x, [[0, 0], [1, 2], [0, 0], [0, 0]]),
+        lambda x: x[:, 1:8:2],
+        lambda x: tf.slice(x, [0, 1, 0, 0], [-1, 7, 4, 2]),
+        lambda x: tf.space_to_batch(x, [3], [[1, 1]]),
+    ],
+)
+def test_windows_over_divided_rows_take_a_halo(operation):
+    program, plans = divided(operation, [3, 10, 4, 2])
+    (made,) = program.trace.graph.outputs
+    want, gives = plans.nodes[made.node].wants[0], plans.kinds[made]
+    assert isinstance(want, WithHalo)
+    assert (gives.axis, gives.size) == (1, made.shape[1])
+
+
+def test_windows_of_one_pixel_take_none():
+    program, plans = divided(
+        lambda x: tf.nn.conv2d(x, tf.ones([1, 1, 2, 2]), 1, "SAME"),
+        [3, 10, 4, 2],
+    )
+    (made,) = program.trace.graph.outputs
+    assert plans.nodes[made.node].wants[0] == plans.kinds[made]
+
+
+def test_a_halo_costs_the_rows_that_are_sent():
+    program, plans = divided(
+        lambda x: tf.nn.conv2d(x, tf.ones([5, 3, 2, 2]), 1, "SAME"),
+        [3, 10, 4, 2],
+    )
+    (made,) = program.trace.graph.outputs
+    plan = plans.nodes[made.node]
+    given = [plans.kinds[tensor] for tensor in made.node.inputs]
+    sent = CostModel().sent(made.node, given, plan.wants, plan.gives)
+    assert sent == 2 * 2 * 3 * 4 * 2 * 4  # Two rows to each of two replicas.
+
+
+def test_a_slice_of_a_divided_weight_is_no_window():
+    program, plans = divided(lambda x: x[:, 1:], [4, 6])
+    (made,) = program.trace.graph.outputs
+    assert not plans.nodes[made.node].rule
