@@ -36,7 +36,9 @@ ELSEWHERE = {
     },
     # Stacks of several variables' new values, or gradients; see `updates.py`.
     "planner.py": {"Pack"},
-    "report.py": {"Pack"},
+    "costs.py": {"Pack"},
+    # How the types of all calls end.
+    "definitions.py": {"PartitionedCall"},
     "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
     # The operation that calls a function, which depends on oneDNN.
