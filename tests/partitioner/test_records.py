@@ -34,9 +34,18 @@ ELSEWHERE = {
         "AssignVariableOp",
         "Sub",
     },
+    # Which operations it writes out; tests of labels.
+    "written_out.py": {
+        "GreaterEqual",
+        "Less",
+        "LogSoftmax",
+        "Softmax",
+        "SoftmaxCrossEntropyWithLogits",
+        "SparseSoftmaxCrossEntropyWithLogits",
+    },
     # Stacks of several variables' new values, or gradients; see `updates.py`.
     "planner.py": {"Pack"},
-    "report.py": {"Pack"},
+    "costs.py": {"Pack"},
     "place_operations.py": {"Unpack"},
     "regions.py": {"Case"},
     # The operation that calls a function, which depends on oneDNN.
