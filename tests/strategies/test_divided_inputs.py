@@ -1,5 +1,6 @@
 """Tokens of a batch, and other axes than rows, are divided over a mesh, exactly."""
 
+import collections
 import contextlib
 import logging
 import math
@@ -212,6 +213,52 @@ def test_each_device_computes_its_tokens_and_sends_keys_and_values(dropout):
     sent = sum(sum(layer.sent.values()) for layer in table.layers)
     # The rest are the loss and its rows.
     assert sent == pytest.approx(expected, rel=0.01)
+
+
+def test_keys_of_grouped_queries_are_sent_once():
+    """Of 2 heads of keys for 4 of queries; gathered before they are repeated."""
+    n, rows, tokens, size = 4, 4, 64, 6
+    with on_mesh((1, n), tokens__output=(None, "tokens", None)):
+        keras.utils.set_random_seed(1)
+        x = keras.Input((tokens, 24), name="tokens")
+        attend = keras.layers.GroupQueryAttention(size, 4, 2)
+        model = compiled(x, attend(x, x, use_causal_mask=True))
+        table = kerasmgpu.layout_report(model, dense())
+    sent = sum((layer.sent for layer in table.layers), collections.Counter())
+    keys_and_values = 2 * (n - 1) / n * rows * tokens * 2 * size * 4
+    assert sent["all_gather"] == sent["reduce_scatter"] == keys_and_values
+    assert table.computes == pytest.approx(1 / n, abs=0.01)
+
+
+class Positions(keras.layers.Layer):
+    """Adds a table to the tokens."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=shape[1:])
+
+    def call(self, x):
+        return x + self.table
+
+
+def test_a_table_of_positions_is_updated_from_one_gather(float64):
+    """It is whole, with two slots; its gradient is divided, as the tokens are."""
+
+    def model():
+        keras.utils.set_random_seed(1)
+        x = keras.Input((TOKENS, UNITS), name="tokens")
+        made = Positions(name="positions")(x)
+        return compiled(x, keras.layers.Dense(2)(made))
+
+    random = np.random.default_rng(0)
+    data = [random.normal(size=(2 * ROWS, TOKENS, n)) for n in (UNITS, 2)]
+    expected = trained(model(), data)
+    with on_mesh((1, 3), tokens__output=("batch", "tokens", None)):
+        made = model()
+        table = kerasmgpu.layout_report(made, data)
+        assert_same(trained(made, data), expected)
+    (layer,) = [one for one in table.layers if one.name == "positions"]
+    assert layer.sent == {"all_gather": TOKENS * UNITS * 8 * 2 / 3}
+    assert table.computes == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_rows_and_tokens_divide_one_axis_of_a_dense_layer():
