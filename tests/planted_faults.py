@@ -211,6 +211,13 @@ FAULTS = {
         "        return REPLICATED\n",
         "tests/strategies/test_divided_inputs.py",
     ),
+    "no_maximum": Fault(
+        "a softmax that is written out overflows for large scores",
+        "partitioner/planning/written_out.py",
+        'shifted = self.op("Sub", logits, self.reduced("Max", logits))',
+        'shifted = self.op("Identity", logits)',
+        "tests/partitioner/rules/test_written_out.py",
+    ),
     "whole_blocks": Fault(
         "a line counts all rows of a dense layer that another axis divides",
         "partitioner/lowering/lines.py",

@@ -34,6 +34,15 @@ ELSEWHERE = {
         "AssignVariableOp",
         "Sub",
     },
+    # Which operations it writes out; tests of labels.
+    "written_out.py": {
+        "GreaterEqual",
+        "Less",
+        "LogSoftmax",
+        "Softmax",
+        "SoftmaxCrossEntropyWithLogits",
+        "SparseSoftmaxCrossEntropyWithLogits",
+    },
     # Stacks of several variables' new values, or gradients; see `updates.py`.
     "planner.py": {"Pack"},
     "costs.py": {"Pack"},

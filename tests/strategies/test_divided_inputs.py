@@ -1,5 +1,6 @@
 """Tokens of a batch, and other axes than rows, are divided over a mesh, exactly."""
 
+import collections
 import contextlib
 import logging
 import math
@@ -51,7 +52,7 @@ def gpt():
     keras.utils.set_random_seed(1)
     tokens = keras.Input((TOKENS,), dtype="int32", name="tokens")
     x = keras.layers.Embedding(WORDS, UNITS, mask_zero=True)(tokens)
-    x = keras.layers.Dense(WORDS)(attended(x))
+    x = keras.layers.Dense(WORDS, name="head")(attended(x))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     return compiled(tokens, x, loss)
 
@@ -95,6 +96,55 @@ def test_tokens_are_divided_by_a_key_of_their_input(shape, of_one_device):
     with on_mesh(shape, tokens__output=("batch", "tokens")):
         found = trained(gpt(), words())
     assert_same(found, of_one_device)
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("shape", [(1, 3), pytest.param((2, 2), marks=SLOW)])
+def test_words_are_divided_in_the_loss(shape, of_one_device):
+    """13 words over 3 and 2 devices: logits are never gathered."""
+    keys = {"head__kernel": (None, "tokens"), "head__bias": ("tokens",)}
+    with on_mesh(shape, **keys):
+        model = gpt()
+        table = kerasmgpu.layout_report(model, words())
+        found = trained(model, words())
+    assert_same(found, of_one_device)
+    kinds = {kind for layer in table.layers for kind in layer.sent}
+    assert kinds == {"all_reduce"}
+
+
+def latents(fused=True):
+    """Five learned queries attend to all tokens."""
+    keras.utils.set_random_seed(1)
+    x = keras.Input((TOKENS, UNITS), name="tokens")
+    wide = keras.layers.Dense(UNITS, "gelu")(x)
+    one = keras.layers.Dense(5 * UNITS)(keras.ops.ones_like(x[:, 0]))
+    queries = keras.layers.Reshape((5, UNITS))(one)
+    attend = keras.layers.MultiHeadAttention(
+        HEADS, UNITS // HEADS, dropout=0.0 if fused else 0.3, seed=1
+    )
+    mask = wide[:, None, :, 0] > -0.1
+    made = attend(queries, wide, attention_mask=mask)
+    return compiled(x, keras.layers.Dense(2)(made))
+
+
+@pytest.mark.parametrize(
+    "fused",
+    [True, pytest.param(False, marks=SLOW)],
+    ids=["fused", "dropout"],
+)
+def test_few_queries_gather_no_keys(fused, float64):
+    """The output is summed, and of the scores two numbers of each query."""
+    random = np.random.default_rng(0)
+    data = [random.normal(size=(2 * ROWS, n, m)) for n, m in ((7, 12), (5, 2))]
+    expected = trained(latents(fused), data)
+    with on_mesh((1, 3), tokens__output=("batch", "tokens", None)):
+        model = latents(fused)
+        table = kerasmgpu.layout_report(model, data)
+        assert_same(trained(model, data), expected)
+    kinds = {kind for layer in table.layers for kind in layer.sent}
+    assert kinds == {"all_reduce"}
 
 
 class EveryTensor(distribution.ModelParallel):
@@ -163,6 +213,52 @@ def test_each_device_computes_its_tokens_and_sends_keys_and_values(dropout):
     sent = sum(sum(layer.sent.values()) for layer in table.layers)
     # The rest are the loss and its rows.
     assert sent == pytest.approx(expected, rel=0.01)
+
+
+def test_keys_of_grouped_queries_are_sent_once():
+    """Of 2 heads of keys for 4 of queries; gathered before they are repeated."""
+    n, rows, tokens, size = 4, 4, 64, 6
+    with on_mesh((1, n), tokens__output=(None, "tokens", None)):
+        keras.utils.set_random_seed(1)
+        x = keras.Input((tokens, 24), name="tokens")
+        attend = keras.layers.GroupQueryAttention(size, 4, 2)
+        model = compiled(x, attend(x, x, use_causal_mask=True))
+        table = kerasmgpu.layout_report(model, dense())
+    sent = sum((layer.sent for layer in table.layers), collections.Counter())
+    keys_and_values = 2 * (n - 1) / n * rows * tokens * 2 * size * 4
+    assert sent["all_gather"] == sent["reduce_scatter"] == keys_and_values
+    assert table.computes == pytest.approx(1 / n, abs=0.01)
+
+
+class Positions(keras.layers.Layer):
+    """Adds a table to the tokens."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=shape[1:])
+
+    def call(self, x):
+        return x + self.table
+
+
+def test_a_table_of_positions_is_updated_from_one_gather(float64):
+    """It is whole, with two slots; its gradient is divided, as the tokens are."""
+
+    def model():
+        keras.utils.set_random_seed(1)
+        x = keras.Input((TOKENS, UNITS), name="tokens")
+        made = Positions(name="positions")(x)
+        return compiled(x, keras.layers.Dense(2)(made))
+
+    random = np.random.default_rng(0)
+    data = [random.normal(size=(2 * ROWS, TOKENS, n)) for n in (UNITS, 2)]
+    expected = trained(model(), data)
+    with on_mesh((1, 3), tokens__output=("batch", "tokens", None)):
+        made = model()
+        table = kerasmgpu.layout_report(made, data)
+        assert_same(trained(made, data), expected)
+    (layer,) = [one for one in table.layers if one.name == "positions"]
+    assert layer.sent == {"all_gather": TOKENS * UNITS * 8 * 2 / 3}
+    assert table.computes == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_rows_and_tokens_divide_one_axis_of_a_dense_layer():

@@ -7,7 +7,7 @@ set of these sums changes.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -59,6 +59,8 @@ class _Planned(NamedTuple):
     Attributes:
         objects: Kinds and plans that the plan was made from.
         sums: Whether an input is summed first; see `Planner._note_sums`.
+        divides: See `Planner._divides_update`.
+        gathers: See `_gathers_parts`.
         is_state: See `Planner._is_state`.
         is_free: See `Planner._is_free`.
         is_given: Whether consumers see outputs in the kinds that the plan gives.
@@ -67,6 +69,8 @@ class _Planned(NamedTuple):
     plan: Plan
     objects: tuple[Any, ...]
     sums: bool
+    divides: bool
+    gathers: bool
     is_state: bool
     is_free: bool
     is_given: bool
@@ -148,6 +152,8 @@ class Planner:
         self._changed = False
         self._outer: set[Node] = set()
         self._scattered: dict[Tensor, Sharded] = {}
+        self._assigned: set[Tensor] = set()
+        self._gathered: dict[Tensor, Sharded] = {}
         self._of_variables: set[Tensor] = set()
         self._has_rows = bool(rows)
         self._consumers: dict[Tensor, list[Node]] = {}
@@ -164,6 +170,7 @@ class Planner:
             for tensor in node.inputs:
                 self._consumers.setdefault(tensor, []).append(node)
         self._scattered = scattered(graph, kinds)
+        self._assigned = set(_assigned(graph, kinds, Replicated))
         self._primals = primals(graph, self._consumers)
         for _ in range(_MOST_PASSES):
             self._changed = False
@@ -192,10 +199,16 @@ class Planner:
             plan = planned.plan
             if planned.sums:
                 self._note_sums(node, given, plan, plans)
+            if planned.divides:
+                self._gather_once(node, plans)
+            if planned.gathers:
+                self._gather_before(node, plan, plans)
             if planned.is_state:
                 self._state.update(node.outputs)
             plans.nodes[node] = plan
-            if planned.is_given:
+            if planned.is_given and self._gathered.keys().isdisjoint(
+                node.outputs
+            ):
                 plans.kinds.update(zip(node.outputs, plan.gives))
             else:
                 self._note_outputs(node, plan, plans)
@@ -212,7 +225,9 @@ class Planner:
                 self._note_part(tensor, node, plan)
                 if tensor in self._summed or self._is_due(tensor):
                     kind = self._reduced(tensor, kind, plans)
-            if number in plan.sliced:
+            if tensor in self._gathered and isinstance(kind, Sharded):
+                kind = REPLICATED
+            elif number in plan.sliced:
                 kind = self._sliced(tensor, plan.sliced[number], plans)
             else:
                 kind = self._resharded(tensor, kind, plan, plans)
@@ -234,6 +249,7 @@ class Planner:
             self._has_rows,
             tuple([tensor in free for tensor in inputs]),
             tuple([tensor in state for tensor in inputs]),
+            self._assigned.isdisjoint(node.outputs),
             tuple(map(stored.get, inputs)) if stored else (),
             *map(id, objects),
         )
@@ -263,6 +279,8 @@ class Planner:
             plan,
             objects,
             any(map(_is_summed, kinds, plan.wants)),
+            self._divides_update(node, plan),
+            any(map(_gathers_parts, kinds, plan.wants)),
             self._is_state(node, plan),
             self._is_free(node, kinds, plan, plans),
             is_given,
@@ -437,6 +455,53 @@ class Planner:
             and not self._state.isdisjoint(node.inputs)
         )
 
+    def _divides_update(self, node: Node, plan: Plan) -> bool:
+        """Whether an update of a whole variable runs on parts of it."""
+        return not self._assigned.isdisjoint(node.outputs) and any(
+            tensor in self._state and isinstance(want, Sharded)
+            for tensor, want in zip(node.inputs, plan.wants)
+        )
+
+    def _gather_once(self, node: Node, plans: Plans) -> None:
+        """Gathers a gradient in place of several values computed from it.
+
+        Those of Adam are a weight and two slots.
+        """
+        for tensor in node.inputs:
+            if not isinstance(plans.kinds[tensor], Sharded):
+                continue
+            source = self._shared_source(tensor, plans)
+            if source is not None:
+                self._gather(source, plans)
+
+    def _gather_before(self, node: Node, plan: Plan, plans: Plans) -> None:
+        """Gathers what is repeated later, as keys are for groups of queries."""
+        for tensor, want in zip(node.inputs, plan.wants):
+            if (
+                not _gathers_parts(plans.kinds[tensor], want)
+                or tensor in plans.free
+                or tensor in plans.stored
+            ):
+                continue
+            least, parts = tensor, [tensor]
+            while len(parts) == 1:
+                least = min(least, *parts, key=self._cost.bytes_of)
+                made = parts[0].node
+                parts = [
+                    part
+                    for part in made.inputs
+                    if {Trait.CHEAP, Trait.MOVES} <= made.traits
+                    and is_of_variable(plans.kinds.get(part))
+                ]
+            if self._cost.bytes_of(least) < self._cost.bytes_of(tensor):
+                self._gather(least, plans)
+
+    def _gather(self, tensor: Tensor, plans: Plans) -> None:
+        """Records that a divided tensor is gathered for all of its consumers."""
+        if tensor not in self._gathered:
+            self._gathered[tensor] = cast(Sharded, plans.kinds[tensor])
+            self._changed = True
+
     def _is_state(self, node: Node, plan: Plan) -> bool:
         """Whether outputs are whole and computed from variables."""
         traits = node.traits
@@ -582,12 +647,21 @@ class Planner:
         Args:
             tensor: Partial `Tensor` that is summed.
         """
-        source = tensor
+        source = self._shared_source(tensor, plans)
+        if source is not None:
+            self._summed.add(source)
+
+    def _shared_source(self, tensor: Tensor, plans: Plans) -> Tensor | None:
+        """Returns what two tensors that are needed whole are computed from.
+
+        It is of the same shape and kind. `None` for the first of the two.
+        """
+        source, kind = tensor, plans.kinds[tensor]
         while True:
             parts = [
                 part
                 for part in source.node.inputs
-                if plans.kinds.get(part) == PARTIAL
+                if plans.kinds.get(part) == kind
             ]
             # Not in front of a cast, where sums are less precise.
             if len(parts) != 1 or (parts[0].shape, parts[0].dtype) != (
@@ -595,11 +669,12 @@ class Planner:
                 tensor.dtype,
             ):
                 break
+            if kind != PARTIAL and Trait.ELEMENTWISE not in source.node.traits:
+                break
             (source,) = parts
         multiples = self._multiples.setdefault(source, set())
         multiples.add(tensor)
-        if len(multiples) > 1:
-            self._summed.add(source)
+        return source if len(multiples) > 1 else None
 
     def _reduced(self, tensor: Tensor, kind: Partial, plans: Plans) -> Kind:
         """Returns the kind to reduce a partial tensor to, for all consumers.
@@ -617,6 +692,8 @@ class Planner:
             return rows
         primal = self._primals.get(tensor)
         of_primal = None if primal is None else plans.kinds.get(primal)
+        if primal in self._gathered:
+            of_primal = self._gathered[primal]
         if (
             type(of_primal) is not Sharded
             or of_primal.outer != 1
@@ -753,13 +830,28 @@ def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
     of elementwise operations that compute such values: gradients, for instance.
     Partial sums among them are reduce-scattered.
     """
+    return {
+        tensor: kind
+        for tensor, kind in _assigned(graph, kinds, Sharded).items()
+        if isinstance(kind, Sharded)
+    }
+
+
+def _assigned(
+    graph: Graph, kinds: Sequence[Kind], wanted: type
+) -> dict[Tensor, Kind]:
+    """Finds what is assigned to variables whose handles have a type of kind.
+
+    With the inputs of elementwise operations that compute such values. Returns
+    the kinds of the handles.
+    """
     handles = dict(zip(graph.inputs, kinds))
-    found: dict[Tensor, Sharded] = {}
+    found: dict[Tensor, Kind] = {}
     for node in reversed(graph.nodes):
         traits = node.traits
         if Trait.ASSIGNS in traits:
             kind = handles.get(node.inputs[0])
-            if isinstance(kind, Sharded):
+            if kind is not None and isinstance(kind, wanted):
                 found.setdefault(node.inputs[1], kind)
         elif Trait.ELEMENTWISE in traits and len(node.outputs) == 1:
             (made,) = node.outputs
@@ -799,7 +891,38 @@ def primals(
                 for one in other.inputs:
                     if one is not factor and one.shape == made.shape:
                         found.setdefault(made, one)
-    return found
+    before = {
+        gradient: primal
+        for made, one in found.items()
+        for gradient, primal in _primals_before(made, one, consumers)
+    }
+    return before | found
+
+
+def _primals_before(
+    gradient: Tensor,
+    primal: Tensor,
+    consumers: Mapping[Tensor, Sequence[Node]],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields gradients behind another one, and what they are gradients of.
+
+    Of a value that is moved or repeated before it is a primal: its gradient is
+    moved back, and summed over what was repeated.
+    """
+    before = {}
+    while Trait.MOVES in primal.node.traits and primal.node.inputs:
+        primal = primal.node.inputs[0]
+        before.setdefault(primal.shape, primal)
+    while True:
+        behind = consumers.get(gradient, ())
+        if len(behind) != 1 or len(behind[0].outputs) != 1:
+            return
+        (node,) = behind
+        if not (_moves(node) or reductions.is_sum(node)):
+            return
+        (gradient,) = node.outputs
+        if gradient.shape in before and not _moves(node):
+            yield gradient, before[gradient.shape]
 
 
 def _note_stored(node: Node, plan: Plan, plans: Plans) -> None:
@@ -883,6 +1006,11 @@ def _require_no_sharded_handle(node: Node, kinds: Sequence[Kind]) -> None:
                 f"{node.name!r} of {tensor.node.name!r}; leave that variable "
                 "whole with shard=function."
             )
+
+
+def _gathers_parts(kind: Kind, want: Kind) -> bool:
+    """Whether parts of a variable, or of what is laid out, are wanted whole."""
+    return is_of_variable(kind) and want == REPLICATED
 
 
 def _is_summed(kind: Kind, want: Kind) -> bool:

@@ -126,7 +126,12 @@ operation(
 )
 
 
-operation("LogSoftmax", "Softmax", axes=axes("..._ -> ..._"))
+operation(
+    "LogSoftmax",
+    "Softmax",
+    axes=axes("..._ -> ..._"),
+    shape=lambda node: [node.inputs[0].shape],
+)
 
 operation("L2Loss", axes=axes("... ->"))
 

@@ -380,10 +380,12 @@ def _whole_is_better(
     """Whether an operation on whole values needs less communication.
 
     It does if all of its sharded inputs are free, and it also has a replicated
-    input, which would have to be sharded.
+    input, which would have to be sharded. Not for what the program lays out, such
+    as an input's tokens, to which a whole table of positions is added.
     """
     if any(
-        isinstance(kind, Sharded) and tensor not in free
+        isinstance(kind, Sharded)
+        and (tensor not in free or kind.rows.are_of_variable)
         for tensor, kind in zip(node.inputs, kinds)
     ):
         return False

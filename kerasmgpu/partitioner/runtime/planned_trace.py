@@ -9,6 +9,7 @@ import tensorflow as tf
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.partitioner import passes
 from kerasmgpu.partitioner.ir.instructions import (
+    AllReduce,
     Instruction,
     RequireEqualRows,
     Value,
@@ -20,7 +21,7 @@ from kerasmgpu.partitioner.lowering import all_passes
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.passes import sending
-from kerasmgpu.partitioner.planning import facts
+from kerasmgpu.partitioner.planning import facts, written_out
 from kerasmgpu.partitioner.planning.planner import PlanCache, plan_mesh
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import (
@@ -42,7 +43,7 @@ from kerasmgpu.partitioner.runtime.one_device import (
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.runtime.tracing import Trace
 from kerasmgpu.partitioner.step import sizes
-from kerasmgpu.partitioner.step.graph import Graph, Sparse, Tensor
+from kerasmgpu.partitioner.step.graph import Graph, Node, Sparse, Tensor
 from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.sizes import Shape
 
@@ -83,7 +84,9 @@ class PlannedTrace:
         facts.infer(trace.graph, self._joins)
         trace.dump("infer", lambda: graph_text(trace.graph))
         self.cost = self._cost_model(first_batch or [])
-        self._plan()
+        cache = PlanCache()
+        self._plan(cache=cache)
+        self._write_out(cache)
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
     def _plan(
@@ -102,6 +105,31 @@ class PlannedTrace:
             planned=planned,
             cache=cache,
         )
+
+    def _write_out(self, cache: PlanCache) -> None:
+        """Writes softmaxes out where that sends less; see `written_out`."""
+        graph, tried = self.trace.graph, set[Node]()
+        while found := written_out.gathering(graph, self.plans, tried):
+            plans, sent, undo = self.plans, self._num_bytes_sent(), []
+            group, known = written_out.first_alike(found), tried.union(found)
+            while group:  # And those that gather what it no longer does.
+                tried.update(group)
+                undo.append(written_out.write_out(graph, group, self._joins))
+                self._plan(cache=cache)
+                group = written_out.gathering(graph, self.plans, known)
+            if self._num_bytes_sent() >= sent:
+                for one in reversed(undo):
+                    one()
+                self.plans = plans
+
+    def _num_bytes_sent(self) -> float:
+        """Estimates the bytes that replicas send in a step, divided by `N - 1`."""
+        total = 0.0
+        for one in sending.sent_by(self._program(Form())):
+            passes = 2 if isinstance(one, AllReduce) else 1
+            for _, elements, size in one.sizes(self.replicas.mesh):
+                total += passes * self.cost.value_of(elements or 0) * size
+        return total
 
     def laid_out(
         self,

@@ -5,6 +5,7 @@ attributes whose names begin with an underscore (2.18 to 2.21), and keeps them.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
@@ -22,10 +23,16 @@ def laid_out(tensor: tf.Tensor, axes: Sequence[int | None]) -> tf.Tensor:
             along it, or `None`.
     """
     made = tf.identity(tensor, name="layout")
+    for name, value in layout_attributes(axes).items():
+        made.op._set_attr(name, value)
+    return made
+
+
+def layout_attributes(axes: Sequence[int | None]) -> dict[str, Any]:
+    """Returns the attributes of a mark's `Identity`; for `axes` see `laid_out`."""
     value = attr_value_pb2.AttrValue()
     value.list.i.extend(-1 if axis is None else axis for axis in axes)
-    made.op._set_attr(_LAYOUT, value)
-    return made
+    return {_LAYOUT: value}
 
 
 def layout_of(node: Node) -> list[int | None] | None:
