@@ -54,7 +54,7 @@ def reshape(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     if not isinstance(kind, Sharded):
         return None
     moved = moved_axis(node, kind)
-    if moved is None and is_fixed(kind) and kind.axis > 0:
+    if moved is None and is_fixed(kind):
         kind = divided_anew(node, kind)
         moved = moved_axis(node, kind)
     if moved is None:
@@ -134,10 +134,12 @@ def divided_anew(node: Node, kind: Sharded) -> Sharded:
 
     Neighbours send each other rows then: of `[rows, 30, units]` a device has 15,
     and of `[rows, 15, 2, units]` twice 8 or 7. Returns `kind` where the axis isn't
-    split.
+    split, and for the first and the last one: these are rows, and units.
     """
     before, after = node.inputs[0].shape, node.outputs[0].shape
     if before is None or after is None or kind.inner != 1:
+        return kind
+    if not 0 < kind.axis < len(before) - 1:
         return kind
     front = sizes.product(before[: kind.axis])
     for axis, size in enumerate(after):
