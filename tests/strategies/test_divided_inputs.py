@@ -101,6 +101,15 @@ def test_tokens_are_divided_by_a_key_of_their_input(shape, of_one_device):
 SLOW = pytest.mark.slow
 
 
+def test_variables_are_divided_along_both_axes_of_the_mesh(of_one_device):
+    """Gradients of a table go to the rows' owners, and of weights to both axes."""
+    both = {"embedding__embeddings": ("batch", None)}
+    both["head__kernel"] = ("tokens", "batch")
+    with on_mesh((2, 2), tokens__output=("batch", "tokens"), **both):
+        found = trained(gpt(), words())
+    assert_same(found, of_one_device)
+
+
 @pytest.mark.parametrize("shape", [(1, 3), pytest.param((2, 2), marks=SLOW)])
 def test_words_are_divided_in_the_loss(shape, of_one_device):
     """13 words over 3 and 2 devices: logits are never gathered."""

@@ -482,7 +482,8 @@ def _last_to_change(source: Value, wanted: Value) -> int:
     """Returns the planning axis on which a value is changed last.
 
     Slices come first, then sums, then gathers, so that little is sent; but an
-    axis of a tensor is gathered before it is sliced along another mesh axis.
+    axis of a tensor is gathered before it is sliced along another mesh axis, and
+    before its rows go to their owners, of which each has another number.
     """
     pairs = list(zip(source.placement, wanted.placement))
 
@@ -490,6 +491,8 @@ def _last_to_change(source: Value, wanted: Value) -> int:
         before, after = pairs[axis]
         if before == after:
             return -1, axis
+        if isinstance(after, Owned):
+            return 4, axis
         if not isinstance(after, (Sharded, WithHalo)):
             return (2 if isinstance(before, Sharded) else 1), axis
         is_taken = any(

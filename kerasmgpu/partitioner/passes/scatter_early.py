@@ -6,6 +6,7 @@ to a number of bytes, rather than where the optimizer needs it, behind the whole
 backward pass. The all-reduce of what it sums only partly comes with it.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from kerasmgpu.partitioner.ir.instructions import (
@@ -34,20 +35,36 @@ def scatter_early(program: Lowered) -> None:
     group: list[ReduceScatter] = []
     result: list[Instruction] = []
 
+    def made_by(scatter: ReduceScatter) -> Iterator[Value]:
+        """Yields what a reduce-scatter makes, and those of its results."""
+        for one in scatter.outputs:
+            for made in (
+                (one, *between[one].outputs) if one in between else (one,)
+            ):
+                yield made
+                for behind in waiting.get(made, ()):
+                    yield from made_by(behind)
+
     def flush() -> None:
+        """Adds the group; those of its results, along other axes, are next."""
         alike: dict[MeshAxes, list[ReduceScatter]] = {}
         for one in group:
             alike.setdefault(one.along(program.mesh), []).append(one)
+        group.clear()
         for _, scatters in sorted(alike.items()):
             scatter = _merged(scatters)
             result.append(scatter)
+            wait_for(scatter.outputs)
             sums = [between[o] for o in scatter.outputs if o in between]
             if sums:
                 result.append(merged_sums(sums))
-        group.clear()
+                wait_for(result[-1].outputs)
 
-    def add(made: tuple[Value, ...] | list[Value]) -> None:
+    def wait_for(made: Iterable[Value]) -> None:
         group.extend(each for one in made for each in waiting.get(one, ()))
+
+    def add(made: Iterable[Value]) -> None:
+        wait_for(made)
         if sum(one.inputs[0].tensor.num_bytes for one in group) >= LARGE:
             flush()
 
@@ -57,13 +74,14 @@ def scatter_early(program: Lowered) -> None:
             continue
         if _is_of_partly_summed(instruction):
             continue
-        made = {one for other in group for one in other.outputs}
-        made |= {between[one].outputs[0] for one in made if one in between}
-        if not made.isdisjoint(instruction.inputs):
+        while not {one for other in group for one in made_by(other)}.isdisjoint(
+            instruction.inputs
+        ):
             flush()
         result.append(instruction)
         add(instruction.outputs)
-    flush()
+    while group:
+        flush()
     program.instructions = result
 
 
