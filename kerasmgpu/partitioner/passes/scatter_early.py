@@ -33,16 +33,16 @@ def scatter_early(program: Lowered) -> None:
     if not waiting:
         return
     group: list[ReduceScatter] = []
+    made: set[Value] = set()
     result: list[Instruction] = []
 
     def made_by(scatter: ReduceScatter) -> Iterator[Value]:
         """Yields what a reduce-scatter makes, and those of its results."""
         for one in scatter.outputs:
-            for made in (
-                (one, *between[one].outputs) if one in between else (one,)
-            ):
-                yield made
-                for behind in waiting.get(made, ()):
+            summed = between[one].outputs if one in between else ()
+            for value in (one, *summed):
+                yield value
+                for behind in waiting.get(value, ()):
                     yield from made_by(behind)
 
     def flush() -> None:
@@ -51,6 +51,7 @@ def scatter_early(program: Lowered) -> None:
         for one in group:
             alike.setdefault(one.along(program.mesh), []).append(one)
         group.clear()
+        made.clear()
         for _, scatters in sorted(alike.items()):
             scatter = _merged(scatters)
             result.append(scatter)
@@ -60,11 +61,14 @@ def scatter_early(program: Lowered) -> None:
                 result.append(merged_sums(sums))
                 wait_for(result[-1].outputs)
 
-    def wait_for(made: Iterable[Value]) -> None:
-        group.extend(each for one in made for each in waiting.get(one, ()))
+    def wait_for(values: Iterable[Value]) -> None:
+        for value in values:
+            for scatter in waiting.get(value, ()):
+                group.append(scatter)
+                made.update(made_by(scatter))
 
-    def add(made: Iterable[Value]) -> None:
-        wait_for(made)
+    def add(values: Iterable[Value]) -> None:
+        wait_for(values)
         if sum(one.inputs[0].tensor.num_bytes for one in group) >= LARGE:
             flush()
 
@@ -74,9 +78,7 @@ def scatter_early(program: Lowered) -> None:
             continue
         if _is_of_partly_summed(instruction):
             continue
-        while not {one for other in group for one in made_by(other)}.isdisjoint(
-            instruction.inputs
-        ):
+        while not made.isdisjoint(instruction.inputs):
             flush()
         result.append(instruction)
         add(instruction.outputs)
