@@ -20,7 +20,8 @@ ROWS, TOKENS, UNITS, HEADS, WORDS = 5, 7, 12, 3, 13
 
 def mesh_of(shape):
     devices = [name.lower() for name in device_names(math.prod(shape))]
-    return distribution.DeviceMesh(shape, ("batch", "tokens"), devices)
+    names = ("batch", "tokens", "more")[: len(shape)]
+    return distribution.DeviceMesh(shape, names, devices)
 
 
 @contextlib.contextmanager
@@ -108,6 +109,23 @@ def test_variables_are_divided_along_both_axes_of_the_mesh(of_one_device):
     with on_mesh((2, 2), tokens__output=("batch", "tokens"), **both):
         found = trained(gpt(), words())
     assert_same(found, of_one_device)
+
+
+def test_one_axis_is_divided_along_all_three_of_the_mesh(float64):
+    """`[rows * tokens * 1, units]` of the one score per token."""
+
+    def model():
+        keras.utils.set_random_seed(1)
+        x = keras.Input((TOKENS, UNITS), name="tokens")
+        score = keras.layers.Dense(1, name="score")(x)
+        weights = keras.ops.softmax(score, 1)
+        return compiled(x, keras.ops.sum(weights * x[..., :1], 1))
+
+    data = np.random.default_rng(0).normal(size=(2 * ROWS - 2, TOKENS, UNITS))
+    keys = {"tokens__output": ("batch", "tokens"), "score__bias": ("more",)}
+    with on_mesh((2, 2, 2), **keys):
+        found = trained(model(), (data, data[:, 0, :1]))
+    assert_same(found, trained(model(), (data, data[:, 0, :1])))
 
 
 @pytest.mark.parametrize("shape", [(1, 3), pytest.param((2, 2), marks=SLOW)])

@@ -209,8 +209,7 @@ def _on_line(
         for number, kinds in divided.items():
             shape[number] = _local_size(build, kinds, places[0])
         if isinstance(own, Sharded) and own.axis in divided:
-            for kind in divided[own.axis]:
-                own = _within(build, own, kind, places[0])
+            own = _within(build, own, divided[own.axis], places[0])
             shape[own.axis] = own.size
         source = one.tensor
         tensor = Tensor(source.node, source.index, source.dtype, source.static)
@@ -221,17 +220,19 @@ def _on_line(
     return build.on_line(along, places).keep(("value", one), local)
 
 
-def _within(build: Build, own: Sharded, other: Sharded, place: int) -> Sharded:
-    """Returns a kind where another mesh axis divides its blocks, or its rows."""
-    part = _local_size(build, [Sharded(other.axis, other.rows)], place)
-
-    def local(size: sizes.SizeLike) -> sizes.SizeLike:
+def _within(
+    build: Build, own: Sharded, others: Sequence[Sharded], place: int
+) -> Sharded:
+    """Returns a kind where other mesh axes divide its blocks, or its rows."""
+    outer, inner = own.outer, own.inner
+    for other in others:
+        part = _local_size(build, [Sharded(other.axis, other.rows)], place)
+        is_outer = is_outside(other, own)
+        size = outer if is_outer else inner
         blocks = cast(sizes.SizeLike, sizes.divide(size, other.rows.size))
-        return sizes.product([blocks, part])
-
-    if is_outside(other, own):
-        return dataclasses.replace(own, outer=local(own.outer))
-    return dataclasses.replace(own, inner=local(own.inner))
+        local = sizes.product([blocks, part])
+        outer, inner = (local, inner) if is_outer else (outer, local)
+    return dataclasses.replace(own, outer=outer, inner=inner)
 
 
 def _local_size(
