@@ -226,20 +226,53 @@ def dense():
     return x, x
 
 
+def sent_in(table):
+    return sum((layer.sent for layer in table.layers), collections.Counter())
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.1], ids=["fused", "dropout"])
-def test_each_device_computes_its_tokens_and_sends_keys_and_values(dropout):
-    """Keys, values: gathered, their gradients scattered; weights' are summed."""
-    n, num_bytes = 4, 4
+@pytest.mark.parametrize("n", [2, 3])
+def test_each_device_computes_its_tokens_and_sends_keys_or_heads(n, dropout):
+    """Over two, keys and values are gathered; over three, heads are divided."""
     with on_mesh((1, n), tokens__output=(None, "tokens", None)):
         model = block(dropout=dropout)
         table = kerasmgpu.layout_report(model, dense())
     assert table.computes == pytest.approx(1 / n, abs=0.01)
     weights = sum(map(np.size, model.get_weights()))
-    keys_and_values = 4 * (n - 1) / n * 4 * 64 * 24 * num_bytes
-    expected = keys_and_values + 2 * (n - 1) / n * weights * num_bytes
-    sent = sum(sum(layer.sent.values()) for layer in table.layers)
+    each = 4 * 64 * 24 * 4 * (n - 1) / n
+    attends = 4 * each if n == 2 else 8 * each / n
+    sent = sent_in(table)
+    assert set(sent) == (
+        {"all_gather", "reduce_scatter", "all_reduce"}
+        if n == 2
+        else {"all_to_all", "all_reduce"}
+    )
     # The rest are the loss and its rows.
-    assert sent == pytest.approx(expected, rel=0.01)
+    expected = attends + 2 * (n - 1) / n * weights * 4
+    assert sum(sent.values()) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("heads", [3, 4], ids=["even", "uneven"])
+def test_attention_is_divided_by_heads_as_the_program_says(heads, float64):
+    """Marks divide queries, keys and values by heads; the rest by tokens."""
+
+    def model():
+        keras.utils.set_random_seed(1)
+        x = keras.Input((TOKENS, UNITS), name="tokens")
+        attend = keras.layers.MultiHeadAttention(heads, 3, name="attend")
+        outputs = keras.layers.Dense(2)(x + attend(x, x))
+        return compiled(x, outputs)
+
+    random = np.random.default_rng(0)
+    data = [random.normal(size=(8, TOKENS, n)) for n in (UNITS, 2)]
+    keys = {"tokens__output": ("batch", "tokens")}
+    by_heads = {"attend__(query|key|value)__output": (None, None, "tokens")}
+    with on_mesh((1, 3), **keys, **by_heads):
+        divided = model()
+        sent = sent_in(kerasmgpu.layout_report(divided, data))
+        found = trained(divided, data)
+    assert_same(found, trained(model(), data))
+    assert "all_to_all" in sent and "reduce_scatter" not in sent
 
 
 def test_keys_of_grouped_queries_are_sent_once():
@@ -251,7 +284,7 @@ def test_keys_of_grouped_queries_are_sent_once():
         attend = keras.layers.GroupQueryAttention(size, 4, 2)
         model = compiled(x, attend(x, x, use_causal_mask=True))
         table = kerasmgpu.layout_report(model, dense())
-    sent = sum((layer.sent for layer in table.layers), collections.Counter())
+    sent = sent_in(table)
     keys_and_values = 2 * (n - 1) / n * rows * tokens * 2 * size * 4
     assert sent["all_gather"] == sent["reduce_scatter"] == keys_and_values
     assert table.computes == pytest.approx(1 / n, abs=0.01)

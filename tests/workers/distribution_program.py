@@ -104,12 +104,12 @@ DIVIDES_TOKENS = {
 
 
 def on_tokens(strategy):
-    """Weights of a model that attends to 6 tokens of each row."""
+    """Weights of a model that attends to 6 tokens; four devices, to one head each."""
     keras.utils.set_random_seed(2)
     with strategy.scope():
         tokens = keras.Input((6,), dtype="int32", name="tokens")
         x = keras.layers.Embedding(9, 8)(tokens)
-        attend = keras.layers.MultiHeadAttention(2, 4, dropout=0.1, seed=3)
+        attend = keras.layers.MultiHeadAttention(4, 2, dropout=0.1, seed=3)
         x = keras.layers.Dense(9)(x + attend(x, x, use_causal_mask=True))
         model = keras.Model(tokens, x)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,10 +1,12 @@
-"""Communication of tables whose rows are sharded: uneven all-to-alls."""
+"""Uneven all-to-alls: rows of sharded tables, and another axis that is divided."""
 
 import dataclasses
-from typing import ClassVar
+from fractions import Fraction
+from typing import ClassVar, cast
 
 from kerasmgpu.partitioner.ir.instructions import Communication, Sent
 from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.rules.kinds import Sharded
 from kerasmgpu.partitioner.step.graph import Node
 
 
@@ -45,3 +47,29 @@ class ToOwners(Communication):
     def sizes(self, mesh: Mesh) -> list[Sent]:
         one = self.inputs[0]
         return [self.sent(one, one.tensor.dtype, mesh)]
+
+
+@dataclasses.dataclass(eq=False)
+class AllToAll(Communication):
+    """Divides a value along another of its axes: `[rows / N, …]` to `[…, units / N]`.
+
+    Each replica sends every other the part that it wants. Shares are fixed.
+    """
+
+    name: ClassVar[str] = "all_to_all"
+
+    def sizes(self, mesh: Mesh) -> list[Sent]:
+        (one,), (made,) = self.inputs, self.outputs
+        before, after = (
+            [
+                Fraction(end - start, cast(int, kind.size))
+                for start, end in mesh.ranges(kind)
+            ]
+            for kind in (
+                cast(Sharded, value.placement[self.axis])
+                for value in (one, made)
+            )
+        )
+        moved = 1 - sum(held * kept for held, kept in zip(before, after))
+        tensor, elements, each = self.sent(one, one.tensor.dtype, mesh)
+        return [(tensor, elements, each * moved / len(before))]

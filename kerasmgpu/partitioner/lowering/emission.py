@@ -7,7 +7,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from kerasmgpu.partitioner.ir import instructions as ir
-from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
+from kerasmgpu.partitioner.ir.exchanges import AllToAll, LookUp, ToOwners
 from kerasmgpu.partitioner.ir.lowered import Call, Lowered, Region
 from kerasmgpu.partitioner.ir.micro_batches import (
     Accumulate,
@@ -51,6 +51,7 @@ _ALONG_AN_AXIS = (
     ir.ReduceScatter,
     ir.SendRows,
     ir.Slice,
+    AllToAll,
     LookUp,
     ToOwners,
 )
@@ -533,6 +534,10 @@ def _look_up(build: Build, look_up: LookUp) -> None:
     build.give(look_up.outputs[0], made)
 
 
+def _all_to_all(build: Build, exchange: AllToAll) -> None:
+    build.hold(exchange.outputs[0], exchanges.all_to_all(build, exchange))
+
+
 def _to_owners(build: Build, move: ToOwners) -> None:
     with build.writer.at(sizes_vary=True):
         build.hold(move.outputs[0], exchanges.to_owners(build, move))
@@ -548,6 +553,7 @@ def _call(build: Build, call: Call) -> None:
 
 _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Alias: _alias,
+    AllToAll: _all_to_all,
     ir.AllGather: _all_gather,
     ir.AllReduce: _all_reduce,
     ir.Broadcast: _broadcast,

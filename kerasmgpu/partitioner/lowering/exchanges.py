@@ -1,8 +1,8 @@
-"""Sends rows of tables to the replicas that own them, and back.
+"""Sends rows of tables to the replicas that own them, and back: all-to-alls.
 
-This is an all-to-all of uneven pieces: each replica sends to every other the
-rows that the receiver owns. In one process, pieces are read directly; between
-workers, they are padded to one length, see `CollectiveReplicas.exchange`.
+Each replica sends to every other the rows that the receiver owns, or the part of
+another axis. In one process, pieces are read directly; between workers, they are
+padded to one length, see `CollectiveReplicas.exchange`.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from kerasmgpu.partitioner.lowering import micro_batches
+from kerasmgpu.partitioner.lowering import halos, micro_batches
 from kerasmgpu.partitioner.lowering.operations import in_part
 from kerasmgpu.partitioner.lowering.packing import split
 from kerasmgpu.partitioner.rules.kinds import Owned, Sharded
@@ -20,7 +20,7 @@ from kerasmgpu.partitioner.step.sizes import SizeLike
 from kerasmgpu.replica_arithmetic import bounds_of
 
 if TYPE_CHECKING:
-    from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
+    from kerasmgpu.partitioner.ir.exchanges import AllToAll, LookUp, ToOwners
     from kerasmgpu.partitioner.ir.instructions import Value
     from kerasmgpu.partitioner.lowering.building import Build
 
@@ -109,6 +109,36 @@ def _looked_up(
         )
         results.append(build.reshape(stitched, shape))
     return results, names
+
+
+def all_to_all(build: "Build", exchange: "AllToAll") -> list[Reference]:
+    """Divides a value along another axis; returns its parts by place."""
+    mesh, (one,), (made,) = build.mesh, exchange.inputs, exchange.outputs
+    before, after = one.sharded, made.sharded
+    held, wanted = mesh.ranges(before), mesh.ranges(after)
+    pieces = []
+    for place, part in enumerate(build.references(one)):
+        build.take_turn(exchange, place)
+        pieces.append(
+            [halos.cut(build, part, after.axis, one) for one in wanted]
+        )
+    if mesh.num_workers > 1:  # Only vectors differ in one axis.
+        pieces = [[build.flat(piece) for piece in row] for row in pieces]
+    counts = build.replicas.exchange_counts(build, pieces)
+    parts = []
+    for place, received in enumerate(
+        build.replicas.exchange(build, pieces, counts, 1)
+    ):
+        if mesh.num_workers > 1:
+            start, end = mesh.range_at(after, place)
+            shape = list(made.tensor.shape or ())
+            shape[after.axis] = end - start
+            for number, (start, end) in enumerate(held):
+                shape[before.axis] = end - start
+                whole = build.sizes.vector(tuple(shape))
+                received[number] = build.reshape(received[number], whole)
+        parts.append(build.concat(received, before.axis, place))
+    return parts
 
 
 def to_owners(build: "Build", move: "ToOwners") -> list[Reference]:

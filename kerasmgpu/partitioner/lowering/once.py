@@ -5,7 +5,7 @@ left on the first replica's device is then what all others run, too, and one
 compiled function serves them all.
 """
 
-from kerasmgpu.partitioner.ir.exchanges import LookUp, ToOwners
+from kerasmgpu.partitioner.ir.exchanges import AllToAll, LookUp, ToOwners
 from kerasmgpu.partitioner.ir.instructions import (
     AllGather,
     FirstOnly,
@@ -26,6 +26,7 @@ from kerasmgpu.partitioner.step.definitions import node_name
 
 _ON_EACH = (
     Accumulate,
+    AllToAll,
     FirstMicroBatchOnly,
     FirstOnly,
     LookUp,

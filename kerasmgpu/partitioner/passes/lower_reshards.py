@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from kerasmgpu.errors import InputError
-from kerasmgpu.partitioner.ir.exchanges import ToOwners
+from kerasmgpu.partitioner.ir.exchanges import AllToAll, ToOwners
 from kerasmgpu.partitioner.ir.instructions import (
     Alias,
     AllGather,
@@ -40,6 +40,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Replicated,
     Sharded,
     WithHalo,
+    is_exchanged,
     is_moved,
     is_of_variable,
 )
@@ -191,7 +192,7 @@ class Lowering:
                 self._scatter(axis, source, wanted)
             elif not self._made_locally(
                 axis, wanted, kind
-            ) and not self._sent_by_neighbours(axis, wanted):
+            ) and not self._sent_by_owners(axis, source, wanted):
                 self.instructions.append(
                     Slice(
                         (self.want(whole),),
@@ -200,7 +201,7 @@ class Lowering:
                     )
                 )
         elif isinstance(kind, WithHalo):
-            if not self._sent_by_neighbours(axis, wanted):
+            if not self._sent_by_owners(axis, source, wanted):
                 self._from(Slice, self.want(whole), wanted)
         elif isinstance(kind, Owned):
             if not self._made_by_owners(axis, wanted, kind):
@@ -221,23 +222,31 @@ class Lowering:
         else:
             self._whole(axis, source, wanted)
 
-    def _sent_by_neighbours(self, axis: int, wanted: Value) -> bool:
-        """Makes a value of rows that replicas have, and of their neighbours'.
+    def _sent_by_owners(self, axis: int, source: Value, wanted: Value) -> bool:
+        """Makes a value of parts, from the replicas that have them.
 
         Returns:
             Whether that is possible and the whole value isn't there; if not,
             nothing is added.
         """
         plans, tensor = self.program.plans[axis], wanted.tensor
-        kind = plans.kinds.get(tensor, REPLICATED)
-        own = wanted.moved(axis, kind)
+        kind = source.placement[axis]
+        if not isinstance(kind, Sharded):
+            kind = plans.kinds.get(tensor, REPLICATED)
+        own, want = wanted.moved(axis, kind), wanted.placement[axis]
+        whole = wanted.moved(axis, REPLICATED)
+        if tensor in plans.free or self.is_made(whole):
+            return False
+        if is_moved(kind, want):
+            self._from(SendRows, self.want(own), wanted)
+            return True
         if (
-            not is_moved(kind, wanted.placement[axis])
-            or tensor in plans.free
-            or self.is_made(wanted.moved(axis, REPLICATED))
+            not is_exchanged(kind, want)
+            or _divides_twice(own)
+            or whole in self.needed
         ):
             return False
-        self._from(SendRows, self.want(own), wanted)
+        self._from(AllToAll, self.want(own), wanted)
         return True
 
     def _scatter(self, axis: int, source: Value, wanted: Value) -> None:

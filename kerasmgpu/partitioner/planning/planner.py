@@ -7,6 +7,7 @@ set of these sums changes.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -37,6 +38,8 @@ from kerasmgpu.partitioner.rules.kinds import (
     Replicated,
     Rows,
     Sharded,
+    is_exchanged,
+    is_fixed,
     is_of_variable,
 )
 from kerasmgpu.partitioner.rules.table import Plan, Plans
@@ -86,7 +89,16 @@ class PlanCache:
 
     def __init__(self) -> None:
         self.planned: dict[Any, _Planned] = {}
+        self._marks: list[Node] | None = None
         self._kinds: dict[Any, Kind] = {}
+
+    def marks(self, graph: Graph) -> list[Node]:
+        """Returns the marks of the program; see `step/constraints.py`."""
+        if self._marks is None:
+            self._marks = [
+                node for node in graph.nodes if layout_of(node) is not None
+            ]
+        return self._marks
 
     def once(self, kind: AnyKind) -> AnyKind:
         """Returns the first of equal kinds, of the same inputs' rows.
@@ -121,6 +133,9 @@ class Planner:
         restores: Whether `Plans.stored` is recorded.
         cache: `PlanCache` of this graph, cost model and `gathers`. Default: a new
             one.
+        before: Kinds that tensors have without all-to-alls, to which a plan can
+            go back; `None` to plan without: marks that would need one are passed.
+        exchanges: Whether products may divide another axis, by all-to-alls.
 
     Attributes:
         lists: Kinds of lists, by the node that makes the list or the tensor
@@ -137,8 +152,11 @@ class Planner:
         others: Mapping[Node, Sequence[Plan]] = MappingProxyType({}),
         restores: bool = True,
         cache: PlanCache | None = None,
+        before: Mapping[Tensor, Kind] | None = None,
+        exchanges: bool = False,
     ) -> None:
         self._axis, self._over = axis, over
+        self._before, self._exchanges = before, exchanges
         self._cache = cache or PlanCache()
         self._restores = restores
         self._others = others
@@ -154,6 +172,7 @@ class Planner:
         self._scattered: dict[Tensor, Sharded] = {}
         self._assigned: set[Tensor] = set()
         self._gathered: dict[Tensor, Sharded] = {}
+        self._returned: dict[Tensor, Kind] = {}
         self._of_variables: set[Tensor] = set()
         self._has_rows = bool(rows)
         self._consumers: dict[Tensor, list[Node]] = {}
@@ -177,6 +196,8 @@ class Planner:
             self._state = set()
             before = [made.kind for made in self.lists.values()]
             plans = self(graph, kinds)
+            if self._before is not None:
+                self._return_early(graph, plans)
             lists = [made.kind for made in self.lists.values()]
             if not self._changed and lists == before:
                 return plans
@@ -206,9 +227,8 @@ class Planner:
             if planned.is_state:
                 self._state.update(node.outputs)
             plans.nodes[node] = plan
-            if planned.is_given and self._gathered.keys().isdisjoint(
-                node.outputs
-            ):
+            changed = self._gathered.keys() | self._returned.keys()
+            if planned.is_given and changed.isdisjoint(node.outputs):
                 plans.kinds.update(zip(node.outputs, plan.gives))
             else:
                 self._note_outputs(node, plan, plans)
@@ -227,6 +247,8 @@ class Planner:
                     kind = self._reduced(tensor, kind, plans)
             if tensor in self._gathered and isinstance(kind, Sharded):
                 kind = REPLICATED
+            elif tensor in self._returned:
+                kind = self._returned[tensor]
             elif number in plan.sliced:
                 kind = self._sliced(tensor, plan.sliced[number], plans)
             else:
@@ -243,9 +265,12 @@ class Planner:
         inputs, num_rows = node.inputs, len(self._rows)
         target = self._scattered.get(node.outputs[0]) if node.outputs else None
         objects = *kinds, *self._others.get(node, ()), target, *self._rows
+        if self._before is not None:
+            objects = *objects, *self._kinds_before(node, kinds)
         key = (
             node,
             self._axis,
+            self._exchanges and Trait.PRODUCT in node.traits,
             self._has_rows,
             tuple([tensor in free for tensor in inputs]),
             tuple([tensor in state for tensor in inputs]),
@@ -332,7 +357,10 @@ class Planner:
             return known.control(node, kinds, self)
         axes = layout_of(node)
         if axes is not None and not self._has_rows:
-            return _as_laid_out(node, kinds, axes[self._axis], self._over)
+            plan = _as_laid_out(node, kinds, axes[self._axis], self._over)
+            if self._before is None and is_exchanged(kinds[0], plan.wants[0]):
+                return Plan(tuple(kinds), tuple(kinds))
+            return plan
         # In loops and branches micro-batches don't take turns; in the branches
         # of sparse optimizers' updates the rows are needed whole anyway.
         if node in self._outer:
@@ -342,15 +370,19 @@ class Planner:
                 return exchanged
         if self._gathers and not tables.is_look_up(node, kinds):
             kinds = _with_whole_weights(node, kinds)
-        plan = self._by_own_rule(node, kinds, plans)
-        other = self._by_batch_rows(node, kinds)
-        if other is None:
-            return plan
-        alternative = self._by_own_rule(node, other, plans)
-        return min(
-            (alternative, plan),
-            key=lambda one: self._rank(node, kinds, one, plans),
-        )
+        kinds = list(kinds)
+        found = [self._by_own_rule(node, kinds, plans)]
+        by_rows = self._by_batch_rows(node, kinds)
+        if by_rows != kinds:
+            found.insert(0, self._by_own_rule(node, by_rows, plans))
+        if self._before is not None:
+            before = self._kinds_before(node, kinds)
+            if before != kinds:
+                found.append(self._by_own_rule(node, before, plans))
+            found += self._exchanged(node, kinds)
+        if len(found) == 1:
+            return found[0]
+        return min(found, key=lambda one: self._rank(node, kinds, one, plans))
 
     def _rank(
         self, node: Node, kinds: Sequence[Kind], plan: Plan, plans: Plans
@@ -359,22 +391,99 @@ class Planner:
         sent = self._cost.sent(
             node, kinds, plan.wants, plan.gives, stored=plans.stored
         )
+        for tensor, kind in zip(node.outputs, plan.gives):
+            if kind == PARTIAL:
+                later = self._cost.bytes_of(self._summed_as(tensor))
+                sent -= 2 * (self._cost.bytes_of(tensor) - later)
         return not plan.is_local, sent
 
-    def _by_batch_rows(
-        self, node: Node, kinds: Sequence[Kind]
-    ) -> list[Kind] | None:
+    def _summed_as(self, tensor: Tensor) -> Tensor:
+        """Returns what is all-reduced of a partial sum: its sum over other axes."""
+        while True:
+            nodes = self._consumers.get(tensor, ())
+            if len(nodes) != 1 or not reductions.is_sum(nodes[0]):
+                return tensor
+            (tensor,) = nodes[0].outputs
+
+    def _kinds_before(self, node: Node, kinds: Sequence[Kind]) -> list[Kind]:
+        """Returns kinds with those of before the all-to-alls; see `before`.
+
+        Attention that is divided by heads goes back to tokens, for instance.
+        """
+        before = cast(Mapping[Tensor, Kind], self._before)
+        others = [before.get(tensor, REPLICATED) for tensor in node.inputs]
+        return [
+            other if is_exchanged(kind, other) else kind
+            for kind, other in zip(kinds, others)
+        ]
+
+    def _exchanged(self, node: Node, kinds: Sequence[Kind]) -> Iterator[Plan]:
+        """Yields a plan for a product of values whose different axes are divided.
+
+        An axis that both have is divided instead: attention is divided by heads
+        where queries and keys are divided by tokens (DeepSpeed Ulysses, Jacobs et
+        al., 2023).
+        """
+        if not self._exchanges or not all(map(is_fixed, kinds)):
+            return
+        shared = _shared_axis(node, self._cost.number_along(self._over))
+        if shared is None:
+            return
+        axes, label, size = shared
+        rows = Rows(size, are_of_variable=True, over=self._over)
+        plan = table.by_label(node, axes, label, Sharded(0, rows))
+        if plan is not None and fits(plan, self._others.get(node, ())):
+            yield plan
+
+    def _return_early(self, graph: Graph, plans: Plans) -> None:
+        """Notes all-to-alls that can be where a value is made, for all consumers.
+
+        So the gradient of a bias is summed over tokens, as that of its kernel is.
+        """
+        before = cast(Mapping[Tensor, Kind], self._before)
+        for node in graph.nodes:
+            if node not in plans.nodes:
+                continue
+            for tensor, want in zip(node.inputs, plans.nodes[node].wants):
+                if not is_exchanged(plans.kinds[tensor], want):
+                    continue
+                while _moves(tensor.node) and is_exchanged(
+                    plans.kinds[tensor.node.inputs[0]],
+                    before.get(tensor.node.inputs[0], REPLICATED),
+                ):
+                    tensor = tensor.node.inputs[0]
+                kind = before.get(tensor, REPLICATED)
+                if (
+                    is_exchanged(plans.kinds[tensor], kind)
+                    and tensor not in self._returned
+                    and self._may_return(tensor, plans)
+                ):
+                    self._returned[tensor] = kind
+                    self._changed = True
+
+    def _may_return(self, tensor: Tensor, plans: Plans) -> bool:
+        """Whether no product takes a value as an all-to-all has divided it."""
+        return all(
+            Trait.PRODUCT not in node.traits
+            and (not _moves(node) or self._may_return(node.outputs[0], plans))
+            or is_exchanged(plans.kinds[tensor], want)
+            for node in self._consumers.get(tensor, ())
+            for given, want in zip(node.inputs, plans.nodes[node].wants)
+            if given is tensor
+        )
+
+    def _by_batch_rows(self, node: Node, kinds: Sequence[Kind]) -> list[Kind]:
         """Returns kinds in which activations are sharded by a batch's rows.
 
         They replace kinds of activations that are sharded as a weight is, along
-        an axis of a variable. `None` if there are no such activations.
+        an axis of a variable.
         """
         other: list[Kind] = []
         for tensor, kind in zip(node.inputs, kinds):
             if is_of_variable(kind) and tensor.dtype != tf.resource:
                 kind = self._rows_of(tensor) or kind
             other.append(kind)
-        return None if other == list(kinds) else other
+        return other
 
     def _by_own_rule(
         self, node: Node, kinds: Sequence[Kind], plans: Plans
@@ -765,6 +874,7 @@ def plan_mesh(
     planning_axes: Sequence[MeshAxes] = ((0,),),
     planned: tuple[Plans, ...] = (),
     cache: PlanCache | None = None,
+    exchanges: bool = False,
 ) -> tuple[Plans, ...]:
     """Plans a function for a device mesh, one planning axis after the other.
 
@@ -776,7 +886,7 @@ def plan_mesh(
         placements: For each of the function's inputs, a kind per planning axis.
         planning_axes: See `mesh.Mesh`.
         planned: Plans of the first axes, if there are any already.
-        cache: See `Planner`.
+        cache, exchanges: See `Planner`.
 
     Returns:
         The `Plans` of each planning axis. A tensor's placement is the tuple of its
@@ -787,18 +897,84 @@ def plan_mesh(
         return (plans,) * len(planning_axes)
     made, cache = list(planned), cache or PlanCache()
     for axis, kinds in list(enumerate(zip(*placements)))[len(made) :]:
-        planner = Planner(
-            _rows_of_kinds(kinds),
-            cost,
-            gathers and axis == 0,
+        over = planning_axes[axis]
+        planner = functools.partial(
+            Planner,
+            cost=cost,
+            gathers=gathers and axis == 0,
             axis=axis,
-            over=planning_axes[axis],
+            over=over,
             others=_of_nodes(made) if made else MappingProxyType({}),
             restores=len(planning_axes) == 1,
             cache=cache,
         )
-        made.append(planner.plan(graph, kinds))
+        plans = planner(_rows_of_kinds(kinds)).plan(graph, kinds)
+        if exchanges or _passes_marks(cache.marks(graph), plans, axis, over):
+            plans = planner(
+                _rows_of_kinds(kinds), before=plans.kinds, exchanges=exchanges
+            ).plan(graph, kinds)
+        made.append(plans)
     return tuple(made)
+
+
+def gathers_factors(
+    graph: Graph,
+    planned: Sequence[Plans],
+    planning_axes: Sequence[MeshAxes],
+    cost: CostModel,
+) -> bool:
+    """Whether a product gathers one of two values that all-to-alls could divide.
+
+    Args:
+        planned: The `Plans` of the graph on each planning axis.
+    """
+    return any(
+        REPLICATED in plans.nodes[node].wants
+        and all(is_fixed(plans.kinds[tensor]) for tensor in node.inputs)
+        and _shared_axis(node, cost.number_along(over)) is not None
+        for plans, over in zip(planned, planning_axes)
+        for node in graph.nodes
+        if Trait.PRODUCT in node.traits
+    )
+
+
+def _shared_axis(
+    node: Node, number: int
+) -> tuple[table.Axes, table.Label, int] | None:
+    """Finds an axis that a product's factors and its output have, the last one.
+
+    Args:
+        number: Number of devices, which divide it into equal parts.
+
+    Returns:
+        The product's axes, the label of that one and its size.
+    """
+    axes = table.axes_of(node)
+    if Trait.PRODUCT not in node.traits or axes is None:
+        return None
+    labels = [*axes.inputs, axes.outputs[0]]
+    for label, size in reversed([*axes.sizes_of_labels(node)]):
+        if (
+            len(node.inputs) == 2
+            and all(its is not None and label in its for its in labels)
+            and isinstance(size, int)
+            and size % number == 0
+        ):
+            return axes, label, size
+    return None
+
+
+def _passes_marks(
+    marks: Sequence[Node], plans: Plans, axis: int, over: MeshAxes
+) -> bool:
+    """Whether a plan leaves what marks divide along another axis as it is."""
+    for node in marks:
+        axes = cast(list[int | None], layout_of(node))
+        given = [plans.kinds[tensor] for tensor in node.inputs]
+        (want,) = _as_laid_out(node, given, axes[axis], over).wants
+        if is_exchanged(given[0], want) and plans.nodes[node].wants != (want,):
+            return True
+    return False
 
 
 def _of_nodes(planned: Sequence[Plans]) -> dict[Node, list[Plan]]:

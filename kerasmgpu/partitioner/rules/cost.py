@@ -6,16 +6,18 @@ and all-gather; no algorithm sends fewer). The factor `N - 1` is common to all
 plans and left out.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
 from kerasmgpu.partitioner.rules.kinds import (
     Kind,
+    MeshAxes,
     Partial,
     PerReplica,
     Sharded,
     WithHalo,
+    is_exchanged,
     is_moved,
     is_of_variable,
     range_of,
@@ -34,10 +36,16 @@ class CostModel:
     Attributes:
         known: Value of each symbol (as its `Symbol.joined`) that stands for a
             size of the batch; others count as `ASSUMED_SIZE`.
+        number_along: Function that returns the number of devices along mesh axes.
     """
 
-    def __init__(self, known: Mapping[sizes.Symbol, int] | None = None) -> None:
+    def __init__(
+        self,
+        known: Mapping[sizes.Symbol, int] | None = None,
+        number_along: Callable[[MeshAxes], int] = lambda along: 2,
+    ) -> None:
         self.known = dict(known or {})
+        self.number_along = number_along
 
     def elements_of(self, tensor: Tensor) -> int:
         """Returns a tensor's number of elements; 1 if its rank is unknown."""
@@ -91,6 +99,10 @@ class CostModel:
                 continue
             if is_moved(kind, want):
                 total += self._moved(tensor, kind, want)
+            elif is_exchanged(kind, want):
+                total += self.bytes_of(tensor) // self.number_along(
+                    cast(Sharded, want).rows.over
+                )
             elif isinstance(kind, Sharded):
                 read = stored.get(tensor, (tensor,))
                 total += min(

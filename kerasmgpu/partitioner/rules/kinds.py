@@ -417,6 +417,16 @@ def is_moved(kind: Kind, want: Kind) -> bool:
     return False
 
 
+def is_exchanged(kind: Kind, want: Kind) -> bool:
+    """Whether replicas get one kind from another by an all-to-all."""
+    return (
+        is_fixed(kind)
+        and is_fixed(want)
+        and kind.axis != want.axis
+        and kind.rows.over == want.rows.over
+    )
+
+
 def is_of_batch(kind: Kind | None) -> bool:
     """Whether a tensor is sharded by the rows of a batch."""
     return isinstance(kind, Sharded) and not kind.rows.are_of_variable

@@ -275,8 +275,8 @@ def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
 
     An all-reduce is a reduce-scatter and an all-gather, in each of which a
     replica passes on all parts but one (Patarasuk and Yuan, "Bandwidth optimal
-    all-reduce algorithms for clusters of workstations", 2009). Rows for
-    neighbours, of `send_rows`, are counted as they are sent.
+    all-reduce algorithms for clusters of workstations", 2009). What
+    goes from one replica to another directly is counted as it is sent.
 
     Args:
         num_bytes: Integer, bytes of the whole tensor.
@@ -286,7 +286,7 @@ def in_a_ring(kind: str, num_bytes: int, num_replicas: int) -> int:
     >>> in_a_ring("all_reduce", 400, 4), in_a_ring("all_gather", 400, 4)
     (600, 300)
     """
-    if kind == "send_rows":
+    if kind in ("all_to_all", "send_rows"):
         return num_bytes
     return -(-_passes(kind) * num_bytes * (num_replicas - 1) // num_replicas)
 

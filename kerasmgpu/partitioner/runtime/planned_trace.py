@@ -1,6 +1,7 @@
 """Plans a trace for the replicas: what each holds, computes and sends."""
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -9,7 +10,6 @@ import tensorflow as tf
 from kerasmgpu.division import AxesToShard
 from kerasmgpu.partitioner import passes
 from kerasmgpu.partitioner.ir.instructions import (
-    AllReduce,
     Instruction,
     RequireEqualRows,
     Value,
@@ -22,7 +22,11 @@ from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.passes import sending
 from kerasmgpu.partitioner.planning import facts, written_out
-from kerasmgpu.partitioner.planning.planner import PlanCache, plan_mesh
+from kerasmgpu.partitioner.planning.planner import (
+    PlanCache,
+    gathers_factors,
+    plan_mesh,
+)
 from kerasmgpu.partitioner.rules.cost import CostModel
 from kerasmgpu.partitioner.rules.kinds import (
     PARTIAL,
@@ -33,7 +37,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Sharded,
 )
 from kerasmgpu.partitioner.rules.table import Plans
-from kerasmgpu.partitioner.runtime.costs import Costs
+from kerasmgpu.partitioner.runtime.costs import Costs, in_a_ring
 from kerasmgpu.partitioner.runtime.imagined import ImaginedVariable
 from kerasmgpu.partitioner.runtime.one_device import (
     container,
@@ -85,7 +89,9 @@ class PlannedTrace:
         trace.dump("infer", lambda: graph_text(trace.graph))
         self.cost = self._cost_model(first_batch or [])
         cache = PlanCache()
+        self._exchanges = False
         self._plan(cache=cache)
+        self._exchange(cache)
         self._write_out(cache)
         trace.dump("plan", lambda: graph_text(trace.graph, self.plans))
 
@@ -104,7 +110,19 @@ class PlannedTrace:
             planning_axes=mesh.planning_axes,
             planned=planned,
             cache=cache,
+            exchanges=self._exchanges,
         )
+
+    def _exchange(self, cache: PlanCache) -> None:
+        """Divides products along other axes, by all-to-alls, where less is sent."""
+        plans = self.plans
+        along = self.replicas.mesh.planning_axes
+        if not gathers_factors(self.trace.graph, plans, along, self.cost):
+            return
+        sent, self._exchanges = self._num_bytes_sent(), True
+        self._plan(cache=cache)
+        if self._num_bytes_sent() >= sent:
+            self.plans, self._exchanges = plans, False
 
     def _write_out(self, cache: PlanCache) -> None:
         """Writes softmaxes out where that sends less; see `written_out`."""
@@ -122,13 +140,14 @@ class PlannedTrace:
                     one()
                 self.plans = plans
 
-    def _num_bytes_sent(self) -> float:
-        """Estimates the bytes that replicas send in a step, divided by `N - 1`."""
-        total = 0.0
+    def _num_bytes_sent(self) -> int:
+        """Estimates the bytes that a replica sends in a step."""
+        total, mesh = 0, self.replicas.mesh
         for one in sending.sent_by(self._program(Form())):
-            passes = 2 if isinstance(one, AllReduce) else 1
-            for _, elements, size in one.sizes(self.replicas.mesh):
-                total += passes * self.cost.value_of(elements or 0) * size
+            number = mesh.num_devices(one.along(mesh))
+            for _, elements, size in one.sizes(mesh):
+                whole = math.ceil(self.cost.value_of(elements or 0) * size)
+                total += in_a_ring(one.name.partition(".")[0], whole, number)
         return total
 
     def laid_out(
@@ -159,6 +178,7 @@ class PlannedTrace:
                 ]
             other._give(tensor, *map(cache.once, kinds))
         other._plan(planned, cache)
+        other._exchange(cache)
         return other
 
     def _describe_leaves(self) -> None:
@@ -276,7 +296,7 @@ class PlannedTrace:
                 symbol, *others = symbolic.symbols
                 if not others and sizes.of(symbol) == symbolic:
                     known[symbol.joined] = size
-        return CostModel(known)
+        return CostModel(known, self.replicas.mesh.num_devices)
 
     def _checks(self, given: Mapping[Tensor, Value]) -> list[Instruction]:
         """Returns checks for equal numbers of rows of inputs used together."""
