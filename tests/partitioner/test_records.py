@@ -36,6 +36,7 @@ ELSEWHERE = {
     },
     # Which operations it writes out; tests of labels.
     "written_out.py": {
+        "Cumsum",
         "GreaterEqual",
         "Less",
         "LogSoftmax",

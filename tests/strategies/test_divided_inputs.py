@@ -275,6 +275,30 @@ def test_attention_is_divided_by_heads_as_the_program_says(heads, float64):
     assert "all_to_all" in sent and "reduce_scatter" not in sent
 
 
+@pytest.mark.parametrize("tokens", [6, 7], ids=["even", "uneven"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
+def test_a_cumulative_sum_gathers_totals(tokens, reverse, float64):
+    """Of 5 units, each device's total; of 7 tokens over 2 devices all."""
+
+    def model():
+        keras.utils.set_random_seed(1)
+        x = keras.Input((tokens, 5), name="tokens")
+        y = keras.layers.Lambda(
+            lambda y: tf.cumsum(y, axis=1, exclusive=True, reverse=reverse)
+        )(keras.layers.Dense(5)(x))
+        return compiled(x, keras.layers.Dense(2)(y))
+
+    random = np.random.default_rng(0)
+    data = [random.normal(size=(8, tokens, n)) for n in (5, 2)]
+    with on_mesh((1, 2), tokens__output=(None, "tokens")):
+        divided = model()
+        sent = sent_in(kerasmgpu.layout_report(divided, data))
+        found = trained(divided, data)
+    assert_same(found, trained(model(), data))
+    if tokens == 6:  # Once forward and once back, half from the other device.
+        assert sent["all_gather"] == 2 * 8 * 2 * 5 * 8 / 2
+
+
 def test_keys_of_grouped_queries_are_sent_once():
     """Of 2 heads of keys for 4 of queries; gathered before they are repeated."""
     n, rows, tokens, size = 4, 4, 64, 6

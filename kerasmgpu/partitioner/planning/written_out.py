@@ -1,11 +1,12 @@
-"""Writes softmaxes and cross-entropies out where their last axis is divided.
+"""Writes softmaxes, cross-entropies and cumulative sums out on a divided axis.
 
 TensorFlow's operations take that axis whole. A maximum, a sum and elementwise
 operations compute the same from parts: of each row a few numbers are all-reduced,
 where all of its scores would be gathered. As on GPUs, narrow floats are computed
-in 32 bits.
+in 32 bits. Of a cumulative sum, each device's total is gathered.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -26,33 +27,47 @@ from kerasmgpu.partitioner.step.graph import (
 )
 from kerasmgpu.partitioner.step.simplification import without_dead_nodes
 
-IsDivided: TypeAlias = tuple[bool, ...]
-"""For each planning axis, whether the last axis of an input is gathered along it."""
+Parts: TypeAlias = tuple[int, ...]
+"""For each planning axis, over how many devices the axis is gathered; 0 if not."""
 
-Gathering: TypeAlias = dict[Node, IsDivided]
-"""Operations that can be written out, and gather the last axis of an input."""
+Gathering: TypeAlias = dict[Node, Parts]
+"""Operations that can be written out, and gather an axis of an input."""
 
 
 def gathering(
-    graph: Graph, planned: Sequence[Plans], but: Collection[Node]
+    graph: Graph,
+    planned: Sequence[Plans],
+    numbers: Sequence[int],
+    but: Collection[Node],
 ) -> Gathering:
     """Returns the operations to write out, except some; those in bodies aren't.
 
     Args:
         planned: The `Plans` of the graph on each planning axis.
+        numbers: Numbers of devices along each planning axis.
     """
     found = {
-        node: tuple(_gathers(node, plans) for plans in planned)
+        node: tuple(
+            number if _gathers(node, plans) else 0
+            for plans, number in zip(planned, numbers)
+        )
         for node in graph.nodes
         if node.type in _WRITTEN and node not in but
     }
-    return {node: axes for node, axes in found.items() if any(axes)}
+    return {
+        node: parts
+        for node, parts in found.items()
+        if any(parts)
+        and (node.type != "Cumsum" or _has_equal_blocks(node, parts))
+    }
 
 
 def _gathers(node: Node, plans: Plans) -> bool:
+    axis = node.inputs[1].value if node.type == "Cumsum" else -1
     return any(
         isinstance(kind, Sharded)
-        and kind.axis == len(tensor.shape) - 1
+        and isinstance(axis, int)
+        and kind.axis == axis % len(tensor.shape)
         and want == REPLICATED
         and tensor not in plans.free
         for tensor, kind, want in zip(
@@ -200,20 +215,20 @@ class _Nodes:
         return shifted, powers, self.reduced("Sum", powers)
 
 
-def _softmax(node: Node, made: _Nodes, _: IsDivided) -> list[Tensor]:
+def _softmax(node: Node, made: _Nodes, _: Parts) -> list[Tensor]:
     (logits,) = node.inputs
     _shifted, powers, total = made.softmax(made.wide(logits))
     return [made.cast(made.op("RealDiv", powers, total), logits.dtype)]
 
 
-def _log_softmax(node: Node, made: _Nodes, _: IsDivided) -> list[Tensor]:
+def _log_softmax(node: Node, made: _Nodes, _: Parts) -> list[Tensor]:
     (logits,) = node.inputs
     shifted, _powers, total = made.softmax(made.wide(logits))
     logs = made.op("Sub", shifted, made.op("Log", total))
     return [made.cast(logs, logits.dtype)]
 
 
-def _cross_entropy(node: Node, made: _Nodes, _: IsDivided) -> list[Tensor]:
+def _cross_entropy(node: Node, made: _Nodes, _: Parts) -> list[Tensor]:
     """Writes the loss of labels that are distributions, and its gradient."""
     logits, labels = map(made.wide, node.inputs)
     shifted, powers, total = made.softmax(logits)
@@ -226,7 +241,7 @@ def _cross_entropy(node: Node, made: _Nodes, _: IsDivided) -> list[Tensor]:
 
 
 def _sparse_cross_entropy(
-    node: Node, made: _Nodes, is_divided: IsDivided
+    node: Node, made: _Nodes, parts: Parts
 ) -> list[Tensor]:
     """Writes the loss of labels that are numbers of classes, and its gradient.
 
@@ -236,7 +251,7 @@ def _sparse_cross_entropy(
     shifted, powers, total = made.softmax(logits)
     types = {"T": tf.int64}
     number, classes = _classes(node, made)
-    axes = [0 if divided else None for divided in is_divided]
+    axes = [0 if divided else None for divided in parts]
     classes = made.op("Identity", classes, **types, **layout_attributes(axes))
     last = made.constant(-1, tf.int32)
     label = made.cast(node.inputs[1], tf.int64)
@@ -271,7 +286,53 @@ def _classes(node: Node, made: _Nodes) -> tuple[Tensor, Tensor]:
     return size, made.op("Range", start, size, step, Tidx=dtype)
 
 
-_WRITTEN: Mapping[str, Callable[[Node, _Nodes, IsDivided], list[Tensor]]] = {
+def _has_equal_blocks(node: Node, parts: Parts) -> bool:
+    """Whether a cumulative sum's axis divides into blocks, one for each device."""
+    shape, number = node.inputs[0].shape, math.prod(filter(None, parts))
+    size = shape[node.inputs[1].value % len(shape)]
+    unknown = sum(not isinstance(one, int) for one in shape)
+    return (
+        isinstance(size, int)
+        and size > number
+        and size % number == 0
+        and unknown < 2
+    )
+
+
+def _cumsum(node: Node, made: _Nodes, parts: Parts) -> list[Tensor]:
+    """Writes sums in each device's block, and of the blocks before it."""
+    values, dtype = node.inputs[0], node.inputs[0].dtype
+    shape = [one if isinstance(one, int) else -1 for one in values.shape]
+    axis = node.inputs[1].value % len(shape)
+    number = math.prod(filter(None, parts))
+    blocks = [*shape[:axis], number, shape[axis] // number, *shape[axis + 1 :]]
+
+    def reshaped(values: Tensor, shape: Sequence[int]) -> Tensor:
+        vector = made.constant(shape, tf.int32)
+        return made.op("Reshape", values, vector, T=dtype, Tshape=tf.int32)
+
+    def along(values: Tensor, axis: int, exclusive: bool) -> Tensor:
+        return made.op(
+            "Cumsum",
+            values,
+            made.constant(axis, tf.int32),
+            T=dtype,
+            Tidx=tf.int32,
+            exclusive=exclusive,
+            reverse=node.attr("reverse"),
+        )
+
+    split = reshaped(values, blocks)
+    inside = along(split, axis + 1, node.attr("exclusive"))
+    inner = made.constant(axis + 1, tf.int32)
+    types = {"T": dtype, "Tidx": tf.int32}
+    totals = made.op("Sum", split, inner, keep_dims=True, **types)
+    whole = made.op("AddV2", inside, along(totals, axis, exclusive=True))
+    return [reshaped(whole, shape)]
+
+
+_WRITTEN: Mapping[str, Callable[[Node, _Nodes, Parts], list[Tensor]]] = {
+    "Cumsum": _cumsum,
     "LogSoftmax": _log_softmax,
     "Softmax": _softmax,
     "SoftmaxCrossEntropyWithLogits": _cross_entropy,

@@ -1,6 +1,7 @@
 """Plans a trace for the replicas: what each holds, computes and sends."""
 
 import copy
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -125,16 +126,21 @@ class PlannedTrace:
             self.plans, self._exchanges = plans, False
 
     def _write_out(self, cache: PlanCache) -> None:
-        """Writes softmaxes out where that sends less; see `written_out`."""
-        graph, tried = self.trace.graph, set[Node]()
-        while found := written_out.gathering(graph, self.plans, tried):
+        """Writes operations out where that sends less; see `written_out`."""
+        graph, tried, mesh = self.trace.graph, set[Node](), self.replicas.mesh
+        gathering = functools.partial(
+            written_out.gathering,
+            graph,
+            numbers=[*map(mesh.num_devices, mesh.planning_axes)],
+        )
+        while found := gathering(self.plans, but=tried):
             plans, sent, undo = self.plans, self._num_bytes_sent(), []
             group, known = written_out.first_alike(found), tried.union(found)
             while group:  # And those that gather what it no longer does.
                 tried.update(group)
                 undo.append(written_out.write_out(graph, group, self._joins))
                 self._plan(cache=cache)
-                group = written_out.gathering(graph, self.plans, known)
+                group = gathering(self.plans, but=known)
             if self._num_bytes_sent() >= sent:
                 for one in reversed(undo):
                     one()
