@@ -21,7 +21,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from keras.src.backend.common import global_state
 from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 from keras.src.backend.common.name_scope import current_path
@@ -296,24 +295,10 @@ def placed(tensor: Any, axes: Axes, what: str) -> Any:
     if layouts is None or not is_traced or tf.executing_eagerly():
         return tensor
     divided = layouts.axes_of(axes) or (None,) * len(layouts.axes)
-    for axis in divided:
-        if axis and tensor.shape.rank and tensor.shape[axis] is None:
-            _say_that_it_stays_whole(what, axis)
-    made, mask = laid_out(tensor, divided), get_keras_mask(tensor)
+    made, mask = laid_out(tensor, divided, what), get_keras_mask(tensor)
     if mask is not None:  # A model's outputs have theirs.
         set_keras_mask(made, mask)
     return made
-
-
-@functools.cache
-def _say_that_it_stays_whole(what: str, axis: int) -> None:
-    """Logs once that an axis that a layout names isn't divided."""
-    logging.warning(
-        "kerasmgpu: %s stays whole along axis %d: a layout divides axes of fixed "
-        "length, and of this one each batch decides.",
-        what,
-        axis,
-    )
 
 
 def check_rank(axes: Axes, shape: Any, what: str) -> None:

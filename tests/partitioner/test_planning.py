@@ -11,6 +11,8 @@ from kerasmgpu.partitioner.planning.planner import (
 from kerasmgpu.partitioner.rules.kinds import PARTIAL, REPLICATED, Rows, Sharded
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from kerasmgpu.partitioner.runtime.tracing import Trace
+from kerasmgpu.partitioner.step.constraints import laid_out
+from tests.partitioner import window_programs
 from tests.partitioner.rules import planned
 
 
@@ -75,3 +77,27 @@ def test_the_smaller_input_of_a_product_is_sent(rows, axis):
     assert program.plans[0].kinds[product].axis == axis
     np.testing.assert_array_equal(function(*batch), np.full(rows, 3.0))
     assert function.programs == [program]
+
+
+def test_lengths_that_vary_are_divided_and_are_no_rows():
+    """The last result adds an axis of each to the other; both are 5."""
+
+    def step(x, labels, mark=lambda x: laid_out(x, [1])):
+        logits = tf.tensordot(mark(x), [[1.0, 2, -1], [3, 1, 0]], 1)
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        swapped = tf.transpose(logits, (1, 0, 2))
+        return loss, tf.tanh(swapped), tf.reduce_sum(swapped + logits, -1)
+
+    shapes = ([None, None, 2], "float32"), ([None, None], "int32")
+    specifications = tuple(tf.TensorSpec(*shape) for shape in shapes)
+    partitioned = Partitioned(step, window_programs.replicas((2,), False))
+    program = partitioned.program(specifications)
+    (plans,), outputs = program.plans, program.trace.graph.outputs
+    kinds = [planned.text_of(plans.kinds[one]) for one in outputs]
+    assert kinds == ["rows on 1", "rows on 0", "replicated"]
+    random = np.random.default_rng(0)
+    x = tf.constant(random.normal(size=(5, 5, 2)), tf.float32)
+    labels = tf.constant(random.integers(0, 3, (5, 5)), tf.int32)
+    expected = step(x, labels, mark=lambda x: x)
+    for one, other in zip(partitioned(x, labels), expected):
+        np.testing.assert_allclose(one, other, rtol=1e-5)

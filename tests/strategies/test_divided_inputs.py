@@ -25,12 +25,17 @@ def mesh_of(shape):
 
 
 @contextlib.contextmanager
-def on_mesh(shape, kind=distribution.ModelParallel, **keys):
+def on_mesh(shape, kind=distribution.ModelParallel, micro_batches=None, **keys):
     """In this context, the layout map has some keys; slashes are `__`."""
     layouts = distribution.LayoutMap(mesh_of(shape))
     for key, axes in keys.items():
         layouts[key.replace("__", "/")] = axes
-    with kind(layout_map=layouts, batch_dim_name="batch").scope():
+    made = kind(layout_map=layouts, batch_dim_name="batch")
+    if micro_batches is not None:
+        made = kerasmgpu.strategy(
+            distribution=made, micro_batches=micro_batches
+        )
+    with made.scope():
         yield
 
 
@@ -48,10 +53,10 @@ def compiled(inputs, outputs, loss="mse"):
     return model
 
 
-def gpt():
+def gpt(length=TOKENS):
     """Embeds words, and attends to those before; a loss for each token."""
     keras.utils.set_random_seed(1)
-    tokens = keras.Input((TOKENS,), dtype="int32", name="tokens")
+    tokens = keras.Input((length,), dtype="int32", name="tokens")
     x = keras.layers.Embedding(WORDS, UNITS, mask_zero=True)(tokens)
     x = keras.layers.Dense(WORDS, name="head")(attended(x))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -208,15 +213,9 @@ def test_micro_batches_attend_to_other_tokens(float64):
         return model.get_weights()
 
     expected = ended()
-    layouts = distribution.LayoutMap(mesh_of((2, 2)))
-    layouts["(tokens|others)/output"] = ("batch", "tokens", None)
-    strategy = kerasmgpu.strategy(
-        distribution=distribution.ModelParallel(
-            layout_map=layouts, batch_dim_name="batch"
-        ),
-        micro_batches=2,
-    )
-    with strategy.scope():
+    axes = ("batch", "tokens", None)
+    keys = {"tokens__output": axes, "others__output": axes}
+    with on_mesh((2, 2), micro_batches=2, **keys):
         assert_same(ended(), expected)
 
 
@@ -357,34 +356,155 @@ def test_rows_and_tokens_divide_one_axis_of_a_dense_layer():
     assert layer.sent == {"all_reduce": 2 * num_bytes}  # Along each axis.
 
 
-def test_what_has_no_fixed_length_stays_whole_and_says_so(caplog):
-    def model():
-        keras.utils.set_random_seed(1)
-        x = keras.Input((None, UNITS), name="pieces")
-        return compiled(x, keras.layers.Dense(3)(x))
+SIZES = (5, 7), (5, 5), (5, 1), (3, 9)
+"""Rows and tokens of each batch; once they are equal."""
 
-    def after(model, data):
-        model.fit(data, verbose=0)
+
+def of_lengths(make):
+    """Batches of `SIZES`, made by `make(random, rows, tokens)`."""
+    random = np.random.default_rng(0)
+    batches = [make(random, *size) for size in SIZES]
+    first, *_, last = batches
+
+    def spec(one, other):
+        pairs = zip(one.shape, other.shape)
+        shape = [n if n == m else None for n, m in pairs]
+        return tf.TensorSpec(shape, one.dtype)
+
+    signature = tf.nest.map_structure(spec, first, last)
+    return tf.data.Dataset.from_generator(
+        lambda: batches, output_signature=signature
+    )
+
+
+def weighted():
+    """The words, those before, and a weight of each."""
+
+    def make(random, *size):
+        words = random.integers(1, WORDS, size)
+        words[:, size[1] // 2 + 1 :] *= random.integers(0, 2, (size[0], 1))
+        return words, np.roll(words, 1, 1), random.uniform(size=size)
+
+    return gpt(None), of_lengths(make)
+
+
+def pooled():
+    """The mean of tokens that aren't masked."""
+    tokens = keras.Input((None,), dtype="int32", name="tokens")
+    x = keras.layers.Embedding(WORDS, UNITS, mask_zero=True)(tokens)
+    x = keras.layers.Dense(UNITS, "gelu")(x)
+    x = keras.layers.GlobalAveragePooling1D()(x)
+
+    def make(random, *size):
+        words = random.integers(0, 3, size)
+        return words, random.normal(size=(size[0], 2))
+
+    return compiled(tokens, keras.layers.Dense(2)(x)), of_lengths(make)
+
+
+def of_each(*layers):
+    """Layers of tokens; time comes first in one of them."""
+    x = tokens = keras.Input((None, UNITS), name="tokens")
+    for layer in (*layers, keras.layers.LayerNormalization()):
+        x = layer(x)
+    x = keras.ops.transpose(x, (1, 0, 2))
+    x = keras.layers.Dense(3, "tanh")(x)
+    x = keras.ops.transpose(x, (1, 0, 2))
+
+    def make(random, *size):
+        units = UNITS, 3
+        return tuple(random.normal(size=(*size, n)) for n in units)
+
+    return compiled(tokens, x), of_lengths(make)
+
+
+def tokenwise():
+    dropout = keras.layers.Dropout(0.1, seed=1)
+    return of_each(keras.layers.Dense(UNITS, "gelu"), dropout)
+
+
+def convolved():
+    return of_each(keras.layers.Conv1D(UNITS, 3, padding="same"))
+
+
+def after(make):
+    """Losses, predictions and weights behind two epochs."""
+    keras.utils.set_random_seed(1)
+    model, data = make()
+    losses = model.fit(data, epochs=2, verbose=0).history["loss"]
+    made = [model.predict_on_batch(batch[0]) for batch in data]
+    return [
+        losses,
+        model.evaluate(data, verbose=0),
+        *made,
+        *model.get_weights(),
+    ]
+
+
+@pytest.mark.parametrize(
+    "make, shapes",
+    [
+        (weighted, [(2, 2)]),
+        pytest.param(weighted, [(1, 2), (1, 3)], marks=SLOW),
+        *(
+            pytest.param(one, [(1, 2), (1, 3), (2, 2)], marks=SLOW)
+            for one in (pooled, tokenwise, convolved)
+        ),
+    ],
+)
+def test_lengths_that_vary_are_divided(make, shapes, float64):
+    expected = after(make)
+    for shape in shapes:
+        with on_mesh(shape, tokens__output=("batch", "tokens")):
+            assert_same(after(make), expected)
+
+
+@pytest.mark.slow
+def test_lengths_that_vary_are_divided_in_micro_batches(float64):
+    expected = after(weighted)
+    keys = {"tokens__output": ("batch", "tokens")}
+    with on_mesh((2, 2), micro_batches=2, **keys):
+        assert_same(after(weighted), expected)
+
+
+def test_lengths_that_differ_are_named():
+    """One device would take a target of one token for each."""
+    with on_mesh((1, 2), tokens__output=("batch", "tokens")):
+        model, data = tokenwise()
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            model.fit(data.map(lambda x, y: (x, y[:, :1])), verbose=0)
+    assert "length of axis 1 of input 0" in str(error.value)
+
+
+def test_a_length_that_the_step_decides_stays_whole_and_says_so(caplog):
+    def ended():
+        keras.utils.set_random_seed(1)
+        x = keras.Input((None, UNITS))
+        cut = keras.layers.Cropping1D(1, name="cut")(x)
+        model = compiled(x, keras.layers.Dense(3)(cut))
+        data = [np.ones((4, n, m), "float32") for n, m in ((6, UNITS), (4, 3))]
+        model.fit(
+            tf.data.Dataset.from_generator(
+                lambda: [tuple(data)],
+                output_signature=(
+                    tf.TensorSpec((None, None, UNITS)),
+                    tf.TensorSpec((None, None, 3)),
+                ),
+            ),
+            verbose=0,
+        )
         return model.get_weights()
 
-    batches = [np.ones((4, length, UNITS), "float32") for length in (6, 3)]
-    data = tf.data.Dataset.from_generator(
-        lambda: ((one, one[..., :3]) for one in batches),
-        output_signature=(
-            tf.TensorSpec((None, None, UNITS)),
-            tf.TensorSpec((None, None, 3)),
-        ),
-    )
-    expected = after(model(), data)
+    expected = ended()
     with (
-        on_mesh((1, 2), pieces__output=(None, "tokens", None)),
+        on_mesh((1, 2), cut__output=(None, "tokens", None)),
         caplog.at_level(logging.WARNING, "absl"),
     ):
-        found = after(model(), data)
+        found = ended()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     lines = [line for line in caplog.messages if "stays whole" in line]
-    assert len(lines) == 1 and "the input 'pieces'" in lines[0]
+    assert len(lines) == 1 and "the output of 'cut'" in lines[0]
 
 
 def test_a_layout_of_too_many_axes_is_an_error_and_a_pattern_is_not_meant():

@@ -104,18 +104,34 @@ DIVIDES_TOKENS = {
 
 
 def on_tokens(strategy):
-    """Weights of a model that attends to 6 tokens; four devices, to one head each."""
+    """Weights of models that attend to 6 tokens, and to 5 and 1 in turn."""
+    of_lengths = [attending(strategy, lengths) for lengths in ((6, 6), (5, 1))]
+    return sum(of_lengths, [])
+
+
+def attending(strategy, lengths):
+    """Weights of a model that attends to as many tokens in batches in turn.
+
+    Four devices attend to one head each.
+    """
+    length = lengths[0] if len(set(lengths)) == 1 else None
     keras.utils.set_random_seed(2)
     with strategy.scope():
-        tokens = keras.Input((6,), dtype="int32", name="tokens")
+        tokens = keras.Input((length,), dtype="int32", name="tokens")
         x = keras.layers.Embedding(9, 8)(tokens)
         attend = keras.layers.MultiHeadAttention(4, 2, dropout=0.1, seed=3)
         x = keras.layers.Dense(9)(x + attend(x, x, use_causal_mask=True))
         model = keras.Model(tokens, x)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.1), loss)
-    x = np.random.default_rng(1).integers(0, 9, (7, 6))
-    model.fit(x, x, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    random = np.random.default_rng(1)
+    sizes = zip((4, 3), lengths)
+    batches = [2 * (random.integers(0, 9, size),) for size in sizes]
+    words = tf.data.Dataset.from_generator(
+        lambda: batches,
+        output_signature=2 * (tf.TensorSpec((None, length), "int64"),),
+    )
+    model.fit(words, epochs=2, verbose=0)
     return model.get_weights()
 
 

@@ -337,7 +337,8 @@ def _rows_passed(
     references = list(build.references(one))
     if not one.has(Sharded):
         references = references[:1]
-    return list(map(build.sizes.size, references))
+    _, axis = symbol.source
+    return [build.sizes.size(reference, axis) for reference in references]
 
 
 def _alias(build: Build, alias: ir.Alias) -> None:

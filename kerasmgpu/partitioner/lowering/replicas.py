@@ -12,7 +12,7 @@ from kerasmgpu.partitioner.lowering import device_shares, entries
 from kerasmgpu.partitioner.lowering.function_writer import Function, References
 from kerasmgpu.partitioner.lowering.packing import packs_of_shape, split
 from kerasmgpu.partitioner.mesh import Mesh
-from kerasmgpu.partitioner.rules.kinds import Rows, Sharded, is_of_variable
+from kerasmgpu.partitioner.rules.kinds import Rows, Sharded
 from kerasmgpu.partitioner.step.graph import Tensor
 from kerasmgpu.partitioner.step.places import HOST
 from kerasmgpu.partitioner.step.references import Reference
@@ -114,7 +114,7 @@ class Replicas:
         """
         if rows.of is not None:
             return entries.shares(build, rows)
-        if rows.are_of_variable:
+        if rows.are_fixed:
             places = self.mesh.lines(rows.over)[0]
             return _pairs(build, [self.mesh.part_of(rows, n) for n in places])
         counts = self.passed_counts(build, rows)
@@ -302,7 +302,7 @@ class Replicas:
         """Sums the local replicas' parts; returns each replica's rows of it."""
         places, axis = range(self.mesh.num), kind.axis
         sizes: Sequence[int] | Sequence[Reference]
-        if is_of_variable(kind):
+        if kind.rows.are_fixed:
             bounds = [self.mesh.part_of(kind.rows, place) for place in places]
             inner = cast(int, kind.inner)
             sizes = [(end - start) * inner for start, end in bounds]

@@ -82,6 +82,16 @@ class Inference:
         """
         return self._elements.setdefault(node, Elements())
 
+    def join_lengths(self, one: Value, other: Value) -> None:
+        """Joins lengths of inputs that are equal, entry by entry.
+
+        Other sizes, and what a branch asserts, stay as they are.
+        """
+        for a, b in zip(sizes.as_tuple(one), sizes.as_tuple(other)):
+            are_lengths = sizes.is_length(a) and sizes.is_length(b)
+            if are_lengths and not self._in_branch:
+                _join(a, b, self._joins)
+
     def lasting(self, known: Any) -> Any:
         """Returns a shape or value with `None` for sizes local to a body.
 
@@ -144,7 +154,7 @@ def _set_value(tensor: Tensor, value: Value) -> None:
 
 
 def _join_rows(node: Node, joins: Joins | None) -> table.Axes | None:
-    """Joins the row symbols of axes with the same label.
+    """Joins the symbols of rows, and of lengths, of axes with the same label.
 
     Joined pairs are added to `joins`; if it is `None`, nothing is joined. Also
     sets the inputs' sizes if the operation doesn't broadcast; see `_settle`.
@@ -194,17 +204,18 @@ def _vagueness(size: SizeLike) -> tuple[int, int]:
 
 
 def _join(one: Size, two: Size, joins: Joins) -> bool:
-    """Joins the row symbols of two sizes if the sizes are otherwise equal.
+    """Joins symbols of two sizes if the sizes are otherwise equal.
 
+    They are the only symbols of rows, or the only ones that differ, of lengths.
     Returns whether they were joined, and so added to `joins`.
     """
-    rows = [
-        [symbol.joined for symbol in size.symbols if symbol.joined.is_rows]
-        for size in (one, two)
-    ]
-    if len(rows[0]) != 1 or len(rows[1]) != 1:
+    sides = (one.symbols, two.symbols), (two.symbols, one.symbols)
+    found = [[s for s in own - other if s.is_length] for own, other in sides]
+    if found == [[], []]:
+        found = [[s for s in own if s.is_rows] for own, _ in sides]
+    if len(found[0]) != 1 or len(found[1]) != 1:
         return False
-    (first,), (second,) = rows
+    (first,), (second,) = found
     factor = sizes.divide(one, sizes.of(first))
     if factor is None or factor != sizes.divide(two, sizes.of(second)):
         return False

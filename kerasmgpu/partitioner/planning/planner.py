@@ -1137,7 +1137,7 @@ def _as_laid_out(
     Args:
         node: The mark; see `step/constraints.py`.
         axis: The tensor's axis to divide; the tensor is whole for `None`, and
-            where the axis has no fixed size.
+            where the axis has neither a fixed size nor an input's length.
         over: The mesh axes along which to divide it.
     """
     (kind,), shape = kinds, node.inputs[0].shape
@@ -1145,7 +1145,7 @@ def _as_laid_out(
     want: Kind = REPLICATED
     if isinstance(kind, Sharded) and kind.axis == axis:
         want = kind
-    elif axis is not None and isinstance(size, int):
+    elif axis is not None and (isinstance(size, int) or sizes.is_length(size)):
         rows = Rows(size, are_of_variable=True, over=over)
         want = Sharded(axis, rows)
     return Plan((want,), (want,))

@@ -34,8 +34,8 @@ class Rows:
         of: If these are the entries of a sparse tensor, whose indices are
             `input`: the `Rows` of that tensor. Each entry is on the replica
             that has its row, so shares can differ by more than one entry.
-        are_of_variable: Whether they are an axis of a sharded variable instead
-            of a batch's rows: their shares are fixed.
+        are_of_variable: Whether they are an axis of a sharded variable, or one
+            that the program lays out, instead of a batch's rows.
         over: The mesh axes that they are divided along.
     """
 
@@ -54,6 +54,11 @@ class Rows:
         self.are_of_variable = are_of_variable
         self.input: Tensor | sizes.MaybeNone = input
         self.of: Rows | sizes.MaybeNone = of
+
+    @property
+    def are_fixed(self) -> bool:
+        """Whether their shares are known before a batch is."""
+        return self.are_of_variable and isinstance(self.size, int)
 
     def __eq__(self, other: object) -> bool:
         return (

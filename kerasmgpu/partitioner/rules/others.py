@@ -1,11 +1,25 @@
 """Declares traits of operations that have no rule."""
 
+from kerasmgpu.partitioner.rules.protocols import Inference
+from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.records import Trait, operation
 
 operation("PartitionedCall", "StatefulPartitionedCall", traits={Trait.CALLS})
 
+
+def asserted_facts(node: Node, inference: Inference) -> None:
+    """Joins lengths that must be equal, as a loss asserts of its inputs."""
+    condition = node.inputs[0].node
+    if condition.type == "All":
+        condition = condition.inputs[0].node
+    if condition.type == "Equal":
+        inference.join_lengths(*(one.value for one in condition.inputs))
+
+
 operation(
-    "Assert", traits={Trait.CHECKS, Trait.NO_RANDOM_STATE, Trait.NO_STATE}
+    "Assert",
+    facts=asserted_facts,
+    traits={Trait.CHECKS, Trait.NO_RANDOM_STATE, Trait.NO_STATE},
 )
 
 operation(

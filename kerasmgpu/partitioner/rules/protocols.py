@@ -7,6 +7,7 @@ from kerasmgpu.partitioner.rules.kinds import Kind, ListOf
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.elements import Elements
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
+from kerasmgpu.partitioner.step.sizes import Value
 
 
 class Inference(Protocol):
@@ -23,6 +24,9 @@ class Inference(Protocol):
 
     def elements(self, node: Node) -> Elements:
         """Returns the facts about all elements of the list that a node makes."""
+
+    def join_lengths(self, one: Value, other: Value) -> None:
+        """Joins lengths of inputs that are equal, entry by entry."""
 
     def lasting(self, known: Any) -> Any:
         """Returns a shape or value with `None` for sizes local to a body."""

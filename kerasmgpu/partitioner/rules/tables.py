@@ -54,7 +54,7 @@ def look_up(node: Node, kinds: Sequence[Kind]) -> Plan | None:
     wants: tuple[Kind, ...] = (kind, *(REPLICATED for _ in node.inputs[1:]))
     if kind.axis > 0:  # Each replica has some columns of all rows.
         return Plan(wants, (kind.at(kind.axis + rank - 1),))
-    if not (
+    if not kind.rows.are_fixed or not (
         node.outputs[0].dtype.is_floating or node.outputs[0].dtype.is_integer
     ):
         return None

@@ -48,6 +48,7 @@ from kerasmgpu.partitioner.runtime.one_device import (
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.runtime.tracing import Trace
 from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.constraints import varying_lengths
 from kerasmgpu.partitioner.step.graph import Graph, Node, Sparse, Tensor
 from kerasmgpu.partitioner.step.records import Trait
 from kerasmgpu.partitioner.step.sizes import Shape
@@ -196,7 +197,11 @@ class PlannedTrace:
         in_shares = [given.get(leaf, False) for leaf in batched]
         rows = _rows_of_leaves(batched, in_shares)
         first = next((size for size in rows if size is not None), None)
-        for leaf, size, is_share in zip(batched, rows, in_shares):
+        lengths_vary = any(
+            varying_lengths(node)[1] for node in self.trace.graph.nodes
+        )
+        for number, leaf in enumerate(batched):
+            size, is_share = rows[number], in_shares[number]
             is_divided = is_share or self.replicas.mesh.divides_rows
             if isinstance(leaf, Sparse):
                 self._describe_sparse(leaf, size, first if is_divided else None)
@@ -207,6 +212,8 @@ class PlannedTrace:
                 if is_divided:
                     kind = Sharded(0, Rows(size, leaf, over=self._row_axes))
             self._give(leaf, kind)
+            if lengths_vary and leaf.shape is not None:
+                leaf.shape = _with_lengths(leaf, number)
             leaf.complete()
 
     @property
@@ -314,7 +321,12 @@ class PlannedTrace:
                 f"The {pair[0]} and the {pair[1]} of {self.trace.name!r} are "
                 "used row by row together, and their numbers differ in this "
                 "batch. Give each batch one number of rows; what is no batch "
-                "gets a fixed first axis.",
+                "gets a fixed first axis."
+                if pair[0].is_rows
+                else f"The {pair[0]} and the {pair[1]} of {self.trace.name!r} "
+                "are used together, and differ in this batch. Give all inputs "
+                "of a batch one length; an axis that is broadcast gets a fixed "
+                "length of 1.",
             )
             for pair in self._joins
         ]
@@ -450,6 +462,22 @@ def _rows_symbol(leaf: Tensor | Sparse, number: int) -> sizes.Size:
     is_entry = isinstance(leaf, Sparse)
     name = f"rows of input {number}"
     return sizes.of(sizes.Symbol(name, (source, 0), True, is_entry))
+
+
+def _with_lengths(leaf: Tensor, number: int) -> Shape:
+    """Returns an input's shape with symbols of the lengths of its inner axes."""
+    return tuple(
+        sizes.of(
+            sizes.Symbol(
+                f"length of axis {axis} of input {number}",
+                (leaf, axis),
+                is_length=True,
+            )
+        )
+        if axis and size is None
+        else size
+        for axis, size in enumerate(leaf.shape)
+    )
 
 
 def _entry(vector: Tensor, index: int) -> sizes.Size:

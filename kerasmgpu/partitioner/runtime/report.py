@@ -12,11 +12,13 @@ from kerasmgpu.partitioner.ir.instructions import (
     Broadcast,
     ReduceScatter,
 )
+from kerasmgpu.partitioner.rules.kinds import REPLICATED
 from kerasmgpu.partitioner.runtime.costs import Costs, part_of, planned
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.runtime.sharded_variable import variable_of
 from kerasmgpu.partitioner.runtime.written import Written
 from kerasmgpu.partitioner.step import sizes
+from kerasmgpu.partitioner.step.constraints import varying_lengths
 from kerasmgpu.partitioner.step.graph import Node
 from kerasmgpu.partitioner.step.records import Trait
 
@@ -113,6 +115,7 @@ def log(program: Program, written: Written) -> None:
     _log_offloaded(program, written)
     if program.replicas.mesh.total == 1:
         return
+    _log_whole(program)
     _log_sharded(program, written)
     _log_kept(program, written)
     _log_gathered(program, written)
@@ -133,6 +136,21 @@ def _is_new(*line: Any) -> bool:
     is_new = line not in _logged
     _logged.add(line)
     return is_new
+
+
+def _log_whole(program: Program) -> None:
+    """Warns of axes that a layout names and that aren't divided."""
+    for node, plans in planned(program.trace.graph, program.plans):
+        name, lengths = varying_lengths(node)
+        for number, axis in lengths.items():
+            if plans[number].gives == (REPLICATED,) and _is_new(name, axis):
+                logging.warning(
+                    "kerasmgpu: %s stays whole along axis %d: a layout divides "
+                    "axes of a fixed length, or of an input's, and this one's "
+                    "is computed.",
+                    name,
+                    axis,
+                )
 
 
 def _log_sharded(program: Program, written: Written) -> None:

@@ -10,7 +10,7 @@ symbols, and `None` if nothing is known of it.
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, overload
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -37,9 +37,19 @@ class Symbol:
         is_rows: Whether it is the number of rows of an input.
         is_entry: Whether it is an entry of a vector instead. The source is then
             `(tensor, index)`.
+        is_length: Whether it is the length of an inner axis of an input, and the
+            program divides such axes.
     """
 
-    __slots__ = ("id", "name", "source", "is_rows", "is_entry", "_joined")
+    __slots__ = (
+        "id",
+        "name",
+        "source",
+        "is_rows",
+        "is_entry",
+        "is_length",
+        "_joined",
+    )
 
     def __init__(
         self,
@@ -47,12 +57,14 @@ class Symbol:
         source: "Source | MaybeNone" = None,
         is_rows: bool = False,
         is_entry: bool = False,
+        is_length: bool = False,
     ) -> None:
         self.id = next(_ids)
         self.name = name
         self.source = source
         self.is_rows = is_rows
         self.is_entry = is_entry
+        self.is_length = is_length
         self._joined: Symbol | None = None
 
     def __repr__(self) -> str:
@@ -228,6 +240,13 @@ def sum_of(sizes: Iterable[SizeLike | None]) -> SizeLike | None:
             return None
         result = result + size
     return result
+
+
+def is_length(value: object) -> TypeGuard[Size]:
+    """Whether a value is the length of an axis of an input; see `Symbol`."""
+    return isinstance(value, Size) and any(
+        symbol.is_length and value == of(symbol) for symbol in value.symbols
+    )
 
 
 def are_integers(value: object) -> bool:

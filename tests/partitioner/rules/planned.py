@@ -36,7 +36,7 @@ class Planned:
             tuple(map(_specification, specifications))
         )
         plans, graph = program.plans[0], program.trace.graph
-        self.kinds = [_text(plans.kinds[tensor]) for tensor in graph.outputs]
+        self.kinds = [text_of(plans.kinds[tensor]) for tensor in graph.outputs]
         self.gathered = [
             node.type
             for node in graph.nodes
@@ -95,7 +95,8 @@ def _specification(shape):
     return tf.TensorSpec(shape, dtype)
 
 
-def _text(kind):
+def text_of(kind):
+    """A kind as `Planned.kinds` has it."""
     if not isinstance(kind, Sharded):
         return str(kind)
     if (kind.outer, kind.inner) == (1, 1):
