@@ -62,8 +62,13 @@ class DivisibleVariables:
             if kept is not None:
                 self.fixed[number] = kept
         self._undivided = sum(map(whole_bytes, others))
-        divisible = sum(map(self.bytes_of, range(len(numbers))))
-        self.num_bytes = self._undivided + divisible
+        bytes_of = list(map(self.bytes_of, range(len(numbers))))
+        self.num_bytes = self._undivided + sum(bytes_of)
+        shapes = [tuple(one.shape) for one in self.variables]
+        self._elements = [
+            (shape, each // max(math.prod(shape), 1))
+            for shape, each in zip(shapes, bytes_of)
+        ]
 
     def bytes_of(self, number: int) -> int:
         """Bytes of a variable and its slots."""
@@ -73,9 +78,7 @@ class DivisibleVariables:
     def held(self, layout: Layout, sizes: Sequence[int]) -> int:
         """Bytes of all variables on the device that holds most."""
         total = self._undivided
-        for number, axes in enumerate(layout[: len(self.variables)]):
-            shape = tuple(self.variables[number].shape)
-            bytes_each = self.bytes_of(number) // max(math.prod(shape), 1)
+        for (shape, bytes_each), axes in zip(self._elements, layout):
             total += elements_of_part(shape, axes, sizes) * bytes_each
         return total
 

@@ -11,6 +11,7 @@ from kerasmgpu.flops.operations import flops_of, has_rule
 from kerasmgpu.partitioner.ir.lowered import Form
 from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
+from kerasmgpu.partitioner.passes.sending import NeedsCache
 from kerasmgpu.partitioner.planning.planner import PlanCache
 from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.runtime.costs import Costs, planned
@@ -85,7 +86,8 @@ class ImaginedSteps:
             self._numbers[trace.leaves[leaf]] = number
         self._products = dict(_products(self._planned))
         self._known: dict[Any, tuple[Plans, ...]] = {}
-        self._cache = PlanCache()
+        self._cache = PlanCache(trace.graph)
+        self._needs = NeedsCache(trace.graph, self._cache.stretches)
         self._count, self._says_at = 0, time.monotonic() + _FIRST_LINE_SECONDS
 
     def cost(self, layout: Layout) -> Cost:
@@ -136,7 +138,7 @@ class ImaginedSteps:
         axes_of = {
             tensor: layout[number] for tensor, number in self._numbers.items()
         }
-        made = self._planned.laid_out(axes_of, known, self._cache)
+        made = self._planned.laid_out(axes_of, known, self._cache, self._needs)
         for over in range(1, len(self._axes)):
             key = tuple(axes[:over] for axes in layout)
             self._known[key] = made.plans[:over]

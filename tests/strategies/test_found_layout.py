@@ -1,6 +1,7 @@
 """Layouts that are found: Megatron-LM's, counted as the programs count."""
 
 import collections
+import dataclasses
 import itertools
 
 import keras
@@ -10,6 +11,8 @@ import pytest
 import kerasmgpu
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.ir.lowered import Form
+from kerasmgpu.partitioner.planning.planner import PlanCache
+from kerasmgpu.partitioner.rules.kinds import ListOf
 from kerasmgpu.partitioner.runtime.costs import Costs
 from kerasmgpu.strategies.divisible_variables import DivisibleVariables
 from kerasmgpu.strategies.imagined_steps import ImaginedSteps
@@ -122,6 +125,53 @@ def test_layouts_are_counted_as_they_are_lowered(request, of, axes):
         ]
         assert sent[0] == sent[1] and sent[0]
         assert steps.cost(layout).flops > 0
+
+
+@pytest.mark.parametrize(
+    "of, axes",
+    [
+        ("model", {"a": 2, "b": 2}),
+        pytest.param("model", {"a": 4}, marks=pytest.mark.slow),
+        pytest.param("recurrent", {"a": 2, "b": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_stretches_that_are_kept_are_planned_as_from_nothing(request, of, axes):
+    model = request.getfixturevalue(of)
+    x, y = X, X
+    if of == "recurrent":
+        x, y = np.ones((ROWS, TOKENS, UNITS), "f"), np.ones((ROWS, 6), "f")
+    variables, steps = steps_of(model, x, y, axes)
+    random = np.random.default_rng(0)
+    layout = list(variables.whole(len(axes)))
+    for _ in range(12):
+        other = random_layout(random, variables, tuple(axes.values()))
+        number = random.integers(len(layout))
+        layout[number] = other[number]
+        kept = steps._laid_out(tuple(layout))
+        axes_of = {
+            tensor: layout[number] for tensor, number in steps._numbers.items()
+        }
+        anew = steps._planned.laid_out(axes_of, (), PlanCache())
+        assert list(map(told, kept.plans)) == list(map(told, anew.plans))
+
+
+def told(plans):
+    """Returns what plans say, also those of bodies."""
+
+    def of(kind):
+        return str(kind) if isinstance(kind, ListOf) else kind
+
+    nodes = {
+        node: dataclasses.replace(
+            plan,
+            wants=list(map(of, plan.wants)),
+            gives=list(map(of, plan.gives)),
+            details=list(map(told, plan.details or ())),
+        )
+        for node, plan in plans.nodes.items()
+    }
+    kinds = {tensor: of(kind) for tensor, kind in plans.kinds.items()}
+    return nodes, kinds, plans.free, plans.stored
 
 
 def counted(costs):

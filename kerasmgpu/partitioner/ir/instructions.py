@@ -44,6 +44,9 @@ class Value:
     tensor: Tensor
     placement: Placement
 
+    def __hash__(self) -> int:
+        return hash(self.tensor)  # Which has few placements.
+
     @property
     def kind(self) -> Kind:
         """The kind on the only planning axis of the mesh."""

@@ -8,7 +8,8 @@ together, in the order in which the backward pass makes them.
 """
 
 import collections
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 from kerasmgpu.partitioner.ir.instructions import (
     AllReduce,
@@ -17,7 +18,7 @@ from kerasmgpu.partitioner.ir.instructions import (
 )
 from kerasmgpu.partitioner.ir.lowered import Lowered
 from kerasmgpu.partitioner.rules.kinds import Partial, PerReplica
-from kerasmgpu.partitioner.rules.table import Plans
+from kerasmgpu.partitioner.rules.table import Plan, Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node, Tensor
 from kerasmgpu.partitioner.step.simplification import reached
 
@@ -27,20 +28,53 @@ LAST = float("inf")
 
 def levels(graph: Graph, plans: Sequence[Plans]) -> dict[Node, float]:
     """Returns the level of each node, in the order of the graph."""
+    needs = {node: node.needs for node in graph.nodes}
+    return levels_of(needs, sums_of(graph.nodes, [of.nodes for of in plans]))
+
+
+def levels_of(
+    needs: Mapping[Node, Sequence[Node]], sums: Mapping[Node, Sequence[Node]]
+) -> dict[Node, float]:
+    """Returns the level of each node.
+
+    Args:
+        needs: For each node, `Node.needs`.
+        sums: See `sums_of`.
+    """
     found: dict[Node, float] = {}
-    summed: list[Node] = []
-    parts = list(map(_partial, plans))
-    for node in graph.nodes:
-        sums = [tensor.node for tensor in _sums_for(node, plans, parts)]
-        summed += sums
-        before = [found.get(other, 0) for other in node.needs]
-        before += [found.get(other, 0) + 1 for other in sums]
-        found[node] = max(before, default=0)
-    needed = reached(summed, lambda node: node.needs)
+    for node, before in needs.items():
+        level = 0.0
+        for other in before:
+            of_other = found.get(other, 0)
+            if of_other > level:
+                level = of_other
+        for other in sums.get(node, ()):
+            level = max(level, found.get(other, 0) + 1)
+        found[node] = level
+    summed = itertools.chain.from_iterable(sums.values())
+    needed = reached(summed, lambda node: needs.get(node, ()))
     return {
         node: level if not level or node in needed else LAST
         for node, level in found.items()
     }
+
+
+def sums_of(
+    nodes: Iterable[Node], planned: Sequence[Mapping[Node, Plan]]
+) -> dict[Node, list[Node]]:
+    """Returns, for nodes that need sums, the nodes that make parts of these.
+
+    Args:
+        planned: On each axis of the mesh, the plans of the nodes and of those
+            that make their inputs.
+    """
+    parts = list(map(_partial, planned))
+    found = {}
+    for node in nodes:
+        sums = _sums_for(node, planned, parts)
+        if sums:
+            found[node] = [tensor.node for tensor in sums]
+    return found
 
 
 def group_sums(program: Lowered) -> None:
@@ -106,9 +140,10 @@ def _order(tensor: Tensor, made_at: dict[Node, int]) -> tuple[int, int]:
 def _needed_at(program: Lowered) -> dict[Tensor, float]:
     """Maps each partial tensor to the lowest level that needs it whole."""
     first: dict[Tensor, float] = {}
-    parts = list(map(_partial, program.plans))
+    planned = [of_axis.nodes for of_axis in program.plans]
+    parts = list(map(_partial, planned))
     for node in sorted(program.graph.nodes, key=program.levels.__getitem__):
-        for tensor in _sums_for(node, program.plans, parts):
+        for tensor in _sums_for(node, planned, parts):
             first.setdefault(tensor, program.levels[node])
     for tensor in program.grouped:
         if any(tensor in of_axis for of_axis in parts):
@@ -117,30 +152,32 @@ def _needed_at(program: Lowered) -> dict[Tensor, float]:
 
 
 def _sums_for(
-    node: Node, plans: Sequence[Plans], parts: Sequence[set[Tensor]]
+    node: Node,
+    planned: Sequence[Mapping[Node, Plan]],
+    parts: Sequence[set[Tensor]],
 ) -> list[Tensor]:
     """Returns the partial inputs that a node needs whole, once per mesh axis.
 
     Args:
-        parts: For each of `plans`, what `_partial` returns.
+        parts: For each of `planned`, what `_partial` returns.
     """
     found: list[Tensor] = []
-    for of_axis, partial in zip(plans, parts):
+    for of_axis, partial in zip(planned, parts):
         if not partial.isdisjoint(node.inputs):
             found += [
                 tensor
-                for tensor, want in zip(node.inputs, of_axis.nodes[node].wants)
+                for tensor, want in zip(node.inputs, of_axis[node].wants)
                 if tensor in partial
                 and not isinstance(want, (PerReplica, Partial))
             ]
     return found
 
 
-def _partial(plans: Plans) -> set[Tensor]:
+def _partial(plans: Mapping[Node, Plan]) -> set[Tensor]:
     """Returns the tensors of which an operation makes a part of a sum."""
     return {
         tensor
-        for node, plan in plans.nodes.items()
+        for node, plan in plans.items()
         for tensor, kind in zip(node.outputs, plan.gives)
         if isinstance(kind, (PerReplica, Partial))
     }

@@ -278,10 +278,10 @@ def is_known(node: Node) -> bool:
     """
     return (
         len(node.outputs) > 0
+        and all(_is_known_value(tensor) for tensor in node.outputs)
         and node.type != "Const"
         and not node.bodies
         and not node.is_stateful
-        and all(_is_known_value(tensor) for tensor in node.outputs)
     )
 
 

@@ -8,14 +8,21 @@ set of these sums changes.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
 from kerasmgpu.partitioner.planning.facts import is_known
+from kerasmgpu.partitioner.planning.structure import (
+    Stretch,
+    Structure,
+    moves,
+    stretches,
+)
 from kerasmgpu.partitioner.rules import (
     lists,
     per_replica,
@@ -54,6 +61,7 @@ _MOST_FOLLOWED = 8
 """Operations between a product and one that takes an axis of it whole."""
 
 AnyKind = TypeVar("AnyKind", bound=Kind)
+Item = TypeVar("Item")
 
 
 class _Planned(NamedTuple):
@@ -79,18 +87,61 @@ class _Planned(NamedTuple):
     is_given: bool
 
 
+_Seen: TypeAlias = tuple[Kind | None, bool, frozenset[Tensor]]
+"""What a planner knows of a tensor that isn't near a node: its kind, whether it is
+gathered for all of its consumers, and its multiples."""
+
+
+class _Kept(NamedTuple):
+    """What a pass over a stretch of nodes has made of what it began with.
+
+    Attributes:
+        objects: What its key has the identities of.
+        seen: What the pass saw of tensors that the key doesn't tell.
+        plans: `Plans` of the stretch, with the kinds that it has changed.
+        state: See `Planner._is_state`.
+        of_variables: See `Planner._note_part`.
+        summed: Tensors that are summed for all of their consumers.
+        gathered: See `Planner._gather`.
+        multiples: See `Planner._shared_source`.
+        changed: Whether another pass has to follow.
+    """
+
+    objects: tuple[Any, ...]
+    seen: dict[Tensor, _Seen]
+    plans: Plans
+    state: frozenset[Tensor]
+    of_variables: frozenset[Tensor]
+    summed: frozenset[Tensor]
+    gathered: dict[Tensor, Sharded]
+    multiples: dict[Tensor, frozenset[Tensor]]
+    changed: bool
+
+
 class PlanCache:
     """What passes over a graph, and plans of several layouts, share.
 
     Plans are kept by all that planning a node looks at. Kinds are told apart by
     identity, which is quicker than comparing them: `once` returns one for equal
     ones, and the cache keeps them alive.
+
+    Args:
+        graph: A graph that stays as it is, and that many layouts are planned of:
+            stretches of its nodes are kept, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph | None = None) -> None:
         self.planned: dict[Any, _Planned] = {}
         self._marks: list[Node] | None = None
+        self.structure = None if graph is None else Structure(graph)
+        self.stretches: list[Stretch] = []
+        if self.structure is not None:
+            self.stretches = stretches(self.structure)
+        self.kept: dict[Any, list[_Kept]] = {}
         self._kinds: dict[Any, Kind] = {}
+        self._numbers: dict[Any, tuple[int, Sequence[Any]]] = {}
+        self._of_nodes: tuple[tuple[Plans, ...], dict[Node, list[Plan]]]
+        self._of_nodes = (), {}
 
     def marks(self, graph: Graph) -> list[Node]:
         """Returns the marks of the program; see `step/constraints.py`."""
@@ -111,6 +162,22 @@ class PlanCache:
         if isinstance(kind, Sharded):
             key = kind, id(kind.rows.input), id(kind.rows.of)
         return cast(AnyKind, self._kinds.setdefault(key, kind))
+
+    def number_of(self, key: tuple[Any, ...], objects: Sequence[Any]) -> int:
+        """Returns a number for a key and the identities of objects."""
+        key = *key, *map(id, objects)
+        new = len(self._numbers), objects
+        return self._numbers.setdefault(key, new)[0]
+
+    def of_nodes(self, planned: Sequence[Plans]) -> Mapping[Node, list[Plan]]:
+        """Returns the plans of each node on some axes, also of those in bodies."""
+        if not planned:
+            return {}
+        before, found = self._of_nodes
+        if list(map(id, before)) != list(map(id, planned)):
+            found = _of_nodes(planned)
+            self._of_nodes = tuple(planned), found
+        return found
 
 
 LEAST_SHARED = 1 << 12
@@ -177,20 +244,24 @@ class Planner:
         self._has_rows = bool(rows)
         self._consumers: dict[Tensor, list[Node]] = {}
         self._primals: dict[Tensor, Tensor] = {}
+        self._axes: dict[Node, table.Axes | None] = {}
+        self._stretch: Stretch | None = None
+        self._seen: dict[Tensor, _Seen] = {}
+        self._begins: list[int] = []
 
-    def plan(self, graph: Graph, kinds: Sequence[Kind]) -> Plans:
+    def plan(self, structure: Structure, kinds: Sequence[Kind]) -> Plans:
         """Plans a function's graph.
 
         Raises:
             RuntimeError: If the kinds don't settle.
         """
-        self._outer = set(graph.nodes)
-        for node in graph.nodes:
-            for tensor in node.inputs:
-                self._consumers.setdefault(tensor, []).append(node)
-        self._scattered = scattered(graph, kinds)
-        self._assigned = set(_assigned(graph, kinds, Replicated))
-        self._primals = primals(graph, self._consumers)
+        graph = structure.graph
+        self._outer = structure.outer
+        self._consumers, self._primals = structure.consumers, structure.primals
+        self._axes, assigned = structure.axes, structure.assigned
+        self._scattered = _of_handles(graph, kinds, assigned, Sharded)
+        self._assigned = set(_of_handles(graph, kinds, assigned, Replicated))
+        self._begins = list(map(self._begins_with, self._cache.stretches))
         for _ in range(_MOST_PASSES):
             self._changed = False
             self._state = set()
@@ -212,7 +283,140 @@ class Planner:
         """
         plans = Plans()
         plans.kinds.update(zip(graph.inputs, kinds))
-        for node in graph.nodes:
+        structure = self._cache.structure
+        if structure is None or graph is not structure.graph:
+            self._plan_nodes(graph.nodes, plans)
+        else:
+            for stretch in self._cache.stretches:
+                self._plan_stretch(stretch, plans)
+        return plans
+
+    def _begins_with(self, stretch: Stretch) -> int:
+        """Returns a number for what all passes over a stretch begin with."""
+        objects: list[Any] = list(map(self._scattered.get, stretch.tensors))
+        if self._others:
+            others = map(self._others.__getitem__, stretch.makers)
+            objects += chain.from_iterable(others)
+        if self._before is not None:
+            objects += map(self._before.get, stretch.tensors)
+        assigned = stretch.touched & self._assigned
+        key = (
+            stretch,
+            self._axis,
+            self._has_rows,
+            self._before is None,
+            self._exchanges,
+            assigned,
+        )
+        return self._cache.number_of(key, objects)
+
+    def _plan_stretch(self, stretch: Stretch, plans: Plans) -> None:
+        """Plans some nodes, if they weren't planned from the same before."""
+        if not stretch.is_kept:
+            self._plan_nodes(stretch.nodes, plans)
+            return
+        touched = stretch.touched
+        given = list(map(plans.kinds.get, stretch.given))
+        stored = plans.stored
+        key = (
+            self._begins[stretch.number],
+            touched & plans.free,
+            touched & self._state,
+            touched & self._of_variables,
+            touched & self._summed,
+            _identities(self._gathered, stretch),
+            _identities(self._returned, stretch),
+            tuple(map(stored.get, stretch.given)) if stored else (),
+            tuple(map(id, self._rows)),
+            *map(id, given),
+        )
+        for kept in self._cache.kept.get(key, ()):
+            if all(
+                _is_same(self._saw(tensor, stretch, plans), seen)
+                for tensor, seen in kept.seen.items()
+            ):
+                self._take(kept, plans)
+                return
+        changed, rows = self._changed, tuple(self._rows)
+        self._changed, self._stretch, self._seen = False, stretch, {}
+        self._plan_nodes(stretch.nodes, plans)
+        self._stretch = None
+        # Rows that it adds are noted then, and kinds of lists change.
+        if len(rows) == len(self._rows) and not any(
+            isinstance(plans.kinds.get(tensor), ListOf)
+            for tensor in stretch.tensors
+        ):
+            kept = self._what_changed(stretch, given, (*given, *rows), plans)
+            self._cache.kept.setdefault(key, []).append(kept)
+        self._changed |= changed
+
+    def _what_changed(
+        self,
+        stretch: Stretch,
+        given: Sequence[Kind | None],
+        objects: tuple[Any, ...],
+        plans: Plans,
+    ) -> _Kept:
+        """Returns what a pass over a stretch has made.
+
+        Args:
+            given: Kinds of `stretch.given` before it.
+            objects: See `_Kept`.
+        """
+        before = dict(zip(stretch.given, given))
+        of_stretch, tensors = Plans(), stretch.tensors
+        of_stretch.nodes = {node: plans.nodes[node] for node in stretch.nodes}
+        for tensor in tensors:
+            kind = plans.kinds.get(tensor)
+            if kind is not None and kind is not before.get(tensor):
+                of_stretch.kinds[tensor] = kind
+        of_stretch.free = set(stretch.touched & plans.free)
+        of_stretch.stored = _some(plans.stored, tensors)
+        changed = stretch.touched.union(self._seen)
+        return _Kept(
+            objects,
+            self._seen,
+            of_stretch,
+            stretch.touched & self._state,
+            stretch.touched & self._of_variables,
+            changed & self._summed,
+            _some(self._gathered, changed),
+            {
+                tensor: frozenset(its)
+                for tensor, its in _some(self._multiples, changed).items()
+            },
+            self._changed,
+        )
+
+    def _take(self, kept: _Kept, plans: Plans) -> None:
+        """Does what a pass over a stretch did that began with the same."""
+        plans.nodes.update(kept.plans.nodes)
+        plans.kinds.update(kept.plans.kinds)
+        plans.free |= kept.plans.free
+        plans.stored.update(kept.plans.stored)
+        self._state |= kept.state
+        self._of_variables |= kept.of_variables
+        self._summed |= kept.summed
+        self._gathered.update(kept.gathered)
+        for tensor, multiples in kept.multiples.items():
+            self._multiples[tensor] = set(multiples)
+        self._changed |= kept.changed
+
+    def _look(self, tensor: Tensor, plans: Plans) -> None:
+        """Notes what a pass over a stretch sees of a tensor elsewhere."""
+        if self._stretch is not None and tensor not in self._seen:
+            self._seen[tensor] = self._saw(tensor, self._stretch, plans)
+
+    def _saw(self, tensor: Tensor, stretch: Stretch, plans: Plans) -> _Seen:
+        kind = None  # Those of tensors near by are in the key.
+        if tensor not in stretch.touched:
+            kind = plans.kinds.get(tensor)
+        multiples = frozenset(self._multiples.get(tensor, ()))
+        return kind, tensor in self._gathered, multiples
+
+    def _plan_nodes(self, nodes: Sequence[Node], plans: Plans) -> None:
+        """Plans nodes one after the other."""
+        for node in nodes:
             if node.type == "Input":
                 continue
             given = [plans.kinds[tensor] for tensor in node.inputs]
@@ -227,8 +431,11 @@ class Planner:
             if planned.is_state:
                 self._state.update(node.outputs)
             plans.nodes[node] = plan
-            changed = self._gathered.keys() | self._returned.keys()
-            if planned.is_given and changed.isdisjoint(node.outputs):
+            if (
+                planned.is_given
+                and self._gathered.keys().isdisjoint(node.outputs)
+                and self._returned.keys().isdisjoint(node.outputs)
+            ):
                 plans.kinds.update(zip(node.outputs, plan.gives))
             else:
                 self._note_outputs(node, plan, plans)
@@ -236,7 +443,6 @@ class Planner:
                 plans.free.update(node.outputs)
             if self._restores:
                 _note_stored(node, plan, plans)
-        return plans
 
     def _note_outputs(self, node: Node, plan: Plan, plans: Plans) -> None:
         """Records the kinds of outputs that sums and slices change."""
@@ -293,9 +499,8 @@ class Planner:
         objects: tuple[Any, ...],
     ) -> _Planned:
         plan = self._with_other_axes(node, kinds, plans)
-        if objects:
-            gives = tuple(map(self._cache.once, plan.gives))
-            plan = dataclasses.replace(plan, gives=gives)
+        gives = tuple(map(self._cache.once, plan.gives))
+        plan = dataclasses.replace(plan, gives=gives)
         is_given = not plan.sliced and all(
             not isinstance(kind, Partial) and (plan.rule or kind != REPLICATED)
             for kind in plan.gives
@@ -447,7 +652,7 @@ class Planner:
             for tensor, want in zip(node.inputs, plans.nodes[node].wants):
                 if not is_exchanged(plans.kinds[tensor], want):
                     continue
-                while _moves(tensor.node) and is_exchanged(
+                while moves(tensor.node) and is_exchanged(
                     plans.kinds[tensor.node.inputs[0]],
                     before.get(tensor.node.inputs[0], REPLICATED),
                 ):
@@ -465,7 +670,7 @@ class Planner:
         """Whether no product takes a value as an all-to-all has divided it."""
         return all(
             Trait.PRODUCT not in node.traits
-            and (not _moves(node) or self._may_return(node.outputs[0], plans))
+            and (not moves(node) or self._may_return(node.outputs[0], plans))
             or is_exchanged(plans.kinds[tensor], want)
             for node in self._consumers.get(tensor, ())
             for given, want in zip(node.inputs, plans.nodes[node].wants)
@@ -502,7 +707,7 @@ class Planner:
                 or self._shared(node)
                 or table.replicated(node)
             )
-        axes = table.axes_of(node)
+        axes = self._axes_of(node)
         if axes is not None:
             target = self._scattered.get(node.outputs[0])
             if self._gathers and _has_rows(kinds):
@@ -532,7 +737,7 @@ class Planner:
         """
         for _ in range(_MOST_FOLLOWED):
             node = next(iter(self._consumers.get(tensor, ())), None)
-            axes = None if node is None else table.axes_of(node)
+            axes = None if node is None else self._axes_of(node)
             if node is None or axes is None or Trait.PRODUCT in node.traits:
                 return False
             labels = axes.inputs[node.inputs.index(tensor)]
@@ -545,6 +750,11 @@ class Planner:
             axis = axes.outputs[0].index(labels[axis])
             tensor = node.outputs[0]
         return False
+
+    def _axes_of(self, node: Node) -> table.Axes | None:
+        if node not in self._axes:
+            self._axes[node] = table.axes_of(node)
+        return self._axes[node]
 
     def _updates(self, node: Node, plan: Plan, kinds: Sequence[Kind]) -> bool:
         """Whether a plan adds a partial sum to values computed from variables.
@@ -596,6 +806,8 @@ class Planner:
             while len(parts) == 1:
                 least = min(least, *parts, key=self._cost.bytes_of)
                 made = parts[0].node
+                for part in made.inputs:
+                    self._look(part, plans)
                 parts = [
                     part
                     for part in made.inputs
@@ -607,6 +819,7 @@ class Planner:
 
     def _gather(self, tensor: Tensor, plans: Plans) -> None:
         """Records that a divided tensor is gathered for all of its consumers."""
+        self._look(tensor, plans)
         if tensor not in self._gathered:
             self._gathered[tensor] = cast(Sharded, plans.kinds[tensor])
             self._changed = True
@@ -625,7 +838,7 @@ class Planner:
         if Trait.GENERATES not in node.traits:
             return None
         sharded = self._rows_of(node.outputs[0])
-        axes = table.axes_of(node)
+        axes = self._axes_of(node)
         if sharded is None or axes is None:
             return None
         label = axes.outputs[0][sharded.axis]
@@ -640,7 +853,7 @@ class Planner:
         logits that a loss needs whole. `None` if it doesn't go into one.
         """
         target = node.outputs and self._scattered.get(node.outputs[0])
-        axes = table.axes_of(node)
+        axes = self._axes_of(node)
         if (
             not target
             or axes is None
@@ -670,7 +883,7 @@ class Planner:
         """
         if Trait.PRODUCT not in node.traits or node not in self._outer:
             return None
-        axes = table.axes_of(node)
+        axes = self._axes_of(node)
         if axes is None or self._is_small(node):
             return None
         for label, size in axes.sizes_of_labels(node):
@@ -767,6 +980,8 @@ class Planner:
         """
         source, kind = tensor, plans.kinds[tensor]
         while True:
+            for part in source.node.inputs:
+                self._look(part, plans)
             parts = [
                 part
                 for part in source.node.inputs
@@ -781,6 +996,7 @@ class Planner:
             if kind != PARTIAL and Trait.ELEMENTWISE not in source.node.traits:
                 break
             (source,) = parts
+        self._look(source, plans)
         multiples = self._multiples.setdefault(source, set())
         multiples.add(tensor)
         return source if len(multiples) > 1 else None
@@ -847,7 +1063,7 @@ class Planner:
         return bool(consumers) and all(
             Trait.ADDITIVE in node.traits
             or reductions.is_sum(node)
-            or _moves(node)
+            or moves(node)
             and all(map(self._is_added, node.outputs))
             for node in consumers
         )
@@ -893,9 +1109,10 @@ def plan_mesh(
         kinds in all of them.
     """
     if not placements:  # A function without inputs is replicated.
-        plans = Planner([], cost, gathers).plan(graph, [])
+        plans = Planner([], cost, gathers).plan(Structure(graph), [])
         return (plans,) * len(planning_axes)
     made, cache = list(planned), cache or PlanCache()
+    structure = cache.structure or Structure(graph)
     for axis, kinds in list(enumerate(zip(*placements)))[len(made) :]:
         over = planning_axes[axis]
         planner = functools.partial(
@@ -904,15 +1121,15 @@ def plan_mesh(
             gathers=gathers and axis == 0,
             axis=axis,
             over=over,
-            others=_of_nodes(made) if made else MappingProxyType({}),
+            others=cache.of_nodes(made),
             restores=len(planning_axes) == 1,
             cache=cache,
         )
-        plans = planner(_rows_of_kinds(kinds)).plan(graph, kinds)
+        plans = planner(_rows_of_kinds(kinds)).plan(structure, kinds)
         if exchanges or _passes_marks(cache.marks(graph), plans, axis, over):
             plans = planner(
                 _rows_of_kinds(kinds), before=plans.kinds, exchanges=exchanges
-            ).plan(graph, kinds)
+            ).plan(structure, kinds)
         made.append(plans)
     return tuple(made)
 
@@ -999,106 +1216,53 @@ def _rows_of_kinds(kinds: Sequence[Kind]) -> list[Rows]:
     return list(dict.fromkeys(rows))
 
 
-def scattered(graph: Graph, kinds: Sequence[Kind]) -> dict[Tensor, Sharded]:
-    """Finds tensors that replicas need only in parts; returns their kinds.
+def _of_handles(
+    graph: Graph,
+    kinds: Sequence[Kind],
+    assigned: Mapping[Tensor, Sequence[Tensor]],
+    wanted: type[Item],
+) -> dict[Tensor, Item]:
+    """Returns the kinds of the variables that tensors are assigned to.
 
-    These are the values that are assigned to sharded variables, and the inputs
-    of elementwise operations that compute such values: gradients, for instance.
-    Partial sums among them are reduce-scattered.
+    Partial sums that go into sharded variables only are reduce-scattered.
+
+    Args:
+        assigned: See `Structure`.
+        wanted: Type of the kinds; tensors that go into no such variable have none.
     """
-    return {
+    handles = {
         tensor: kind
-        for tensor, kind in _assigned(graph, kinds, Sharded).items()
-        if isinstance(kind, Sharded)
+        for tensor, kind in zip(graph.inputs, kinds)
+        if isinstance(kind, wanted)
     }
-
-
-def _assigned(
-    graph: Graph, kinds: Sequence[Kind], wanted: type
-) -> dict[Tensor, Kind]:
-    """Finds what is assigned to variables whose handles have a type of kind.
-
-    With the inputs of elementwise operations that compute such values. Returns
-    the kinds of the handles.
-    """
-    handles = dict(zip(graph.inputs, kinds))
-    found: dict[Tensor, Kind] = {}
-    for node in reversed(graph.nodes):
-        traits = node.traits
-        if Trait.ASSIGNS in traits:
-            kind = handles.get(node.inputs[0])
-            if kind is not None and isinstance(kind, wanted):
-                found.setdefault(node.inputs[1], kind)
-        elif Trait.ELEMENTWISE in traits and len(node.outputs) == 1:
-            (made,) = node.outputs
-            if made in found:
-                for tensor in node.inputs:
-                    if tensor.shape == made.shape:
-                        found.setdefault(tensor, found[made])
+    found: dict[Tensor, Item] = {}
+    for tensor, its in assigned.items():
+        for handle in its:
+            if handle in handles:
+                found[tensor] = handles[handle]
+                break
     return found
 
 
-def primals(
-    graph: Graph, consumers: Mapping[Tensor, Sequence[Node]]
-) -> dict[Tensor, Tensor]:
-    """Finds the values that products compute gradients of.
-
-    The gradient of `product(a, b)` by `a` is a product of its own gradient, of
-    the same shape, and `b`.
-
-    Returns:
-        Maps each such gradient to the value, `a`.
-    """
-    found: dict[Tensor, Tensor] = {}
-    number = {node: n for n, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        if Trait.PRODUCT not in node.traits:
-            continue
-        (made, *_), tensors = node.outputs, node.inputs
-        for factor in tensors:
-            shapes = [one.shape for one in tensors if one is not factor]
-            for other in consumers[factor]:
-                if (
-                    Trait.PRODUCT not in other.traits
-                    or number[other] >= number[node]
-                    or other.outputs[0].shape not in shapes
-                ):
-                    continue
-                for one in other.inputs:
-                    if one is not factor and one.shape == made.shape:
-                        found.setdefault(made, one)
-    before = {
-        gradient: primal
-        for made, one in found.items()
-        for gradient, primal in _primals_before(made, one, consumers)
-    }
-    return before | found
+def _identities(
+    kinds: Mapping[Tensor, Kind], stretch: Stretch
+) -> tuple[int, ...]:
+    """Returns those of the kinds of a stretch's tensors; none if it has no kind."""
+    if stretch.touched.isdisjoint(kinds):
+        return ()
+    return tuple(map(id, map(kinds.get, stretch.tensors)))
 
 
-def _primals_before(
-    gradient: Tensor,
-    primal: Tensor,
-    consumers: Mapping[Tensor, Sequence[Node]],
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields gradients behind another one, and what they are gradients of.
+def _is_same(one: _Seen, other: _Seen) -> bool:
+    return one[0] is other[0] and one[1:] == other[1:]
 
-    Of a value that is moved or repeated before it is a primal: its gradient is
-    moved back, and summed over what was repeated.
-    """
-    before = {}
-    while Trait.MOVES in primal.node.traits and primal.node.inputs:
-        primal = primal.node.inputs[0]
-        before.setdefault(primal.shape, primal)
-    while True:
-        behind = consumers.get(gradient, ())
-        if len(behind) != 1 or len(behind[0].outputs) != 1:
-            return
-        (node,) = behind
-        if not (_moves(node) or reductions.is_sum(node)):
-            return
-        (gradient,) = node.outputs
-        if gradient.shape in before and not _moves(node):
-            yield gradient, before[gradient.shape]
+
+def _some(
+    items: Mapping[Tensor, Item], tensors: Iterable[Tensor]
+) -> dict[Tensor, Item]:
+    if not items:
+        return {}
+    return {tensor: items[tensor] for tensor in tensors if tensor in items}
 
 
 def _note_stored(node: Node, plan: Plan, plans: Plans) -> None:
@@ -1194,12 +1358,6 @@ def _is_summed(kind: Kind, want: Kind) -> bool:
     return isinstance(kind, Partial) and not isinstance(
         want, (PerReplica, Partial)
     )
-
-
-def _moves(node: Node) -> bool:
-    """Whether an operation leaves all elements of its input as they are."""
-    moves = Trait.MOVES in node.traits
-    return moves or reductions.sums_nothing(node)
 
 
 def _tells(tensor: Tensor, size: "sizes.SizeLike | None") -> bool:

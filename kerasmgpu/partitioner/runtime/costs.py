@@ -93,8 +93,9 @@ class Costs:
         numbers = list(map(self._mesh.num_devices, along))
         return {
             node: parts_of(plans, numbers)
-            for node, plans in planned(self._program.graph, self._program.plans)
-            if nodes is None or node in nodes
+            for node, plans in planned(
+                self._program.graph, self._program.plans, nodes
+            )
         }
 
     # What is sent --------------------------------------------------------
@@ -241,21 +242,26 @@ class Costs:
 
 
 def planned(
-    graph: Graph, plans: Sequence[Plans]
+    graph: Graph, plans: Sequence[Plans], nodes: Container[Node] | None = None
 ) -> Iterator[tuple[Node, list[Plan]]]:
-    """Yields all nodes of a graph and of its bodies.
+    """Yields nodes of a graph and of its bodies.
 
     With each come its plans on the axes of the mesh.
+
+    Args:
+        nodes: The nodes. Default: all.
     """
     for node in graph.nodes:
-        if node not in plans[0].nodes:  # An input.
-            continue
+        is_wanted = nodes is None or node in nodes
+        if not (is_wanted or node.bodies) or node not in plans[0].nodes:
+            continue  # Inputs have no plans.
         own = [of_axis.nodes[node] for of_axis in plans]
-        yield node, own
+        if is_wanted:
+            yield node, own
         if node.bodies:
             of_bodies = zip(*(plan.details for plan in own))
             for body, inner in zip(node.bodies, of_bodies):
-                yield from planned(body, inner)
+                yield from planned(body, inner, nodes)
 
 
 def parts_of(plans: Sequence[Plan], numbers: Sequence[int]) -> int:

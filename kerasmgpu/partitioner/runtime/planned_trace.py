@@ -92,6 +92,7 @@ class PlannedTrace:
         self.cost = self._cost_model(first_batch or [])
         cache = PlanCache()
         self._exchanges = False
+        self._needs: sending.NeedsCache | None = None
         self._plan(cache=cache)
         self._exchange(cache)
         self._write_out(cache)
@@ -150,7 +151,7 @@ class PlannedTrace:
     def _num_bytes_sent(self) -> int:
         """Estimates the bytes that a replica sends in a step."""
         total, mesh = 0, self.replicas.mesh
-        for one in sending.sent_by(self._program(Form())):
+        for one in sending.sent_by(self._program(Form()), self._needs):
             number = mesh.num_devices(one.along(mesh))
             for _, elements, size in one.sizes(mesh):
                 whole = math.ceil(self.cost.value_of(elements or 0) * size)
@@ -162,6 +163,7 @@ class PlannedTrace:
         axes_of: Mapping[Tensor, AxesToShard],
         planned: tuple[Plans, ...],
         cache: PlanCache,
+        needs: sending.NeedsCache | None = None,
     ) -> "PlannedTrace":
         """Returns the plan for variables that are divided in another way.
 
@@ -172,8 +174,10 @@ class PlannedTrace:
                 divided, besides their rows.
             planned: Plans of the first mesh axes, if they are known.
             cache: `PlanCache` of the layouts of this trace.
+            needs: `NeedsCache` of the layouts of this trace, if there are many.
         """
         other = copy.copy(self)
+        other._needs = needs
         other.given = dict(self.given)
         for tensor, axes in axes_of.items():
             kinds = _kinds_of_axes(tensor, axes, self.replicas.mesh)
@@ -342,7 +346,7 @@ class PlannedTrace:
         What is sent is that of a single process; see `passes.sending`.
         """
         program = self._program(Form())
-        return Costs(program, rows, sending.sent_by(program))
+        return Costs(program, rows, sending.sent_by(program, self._needs))
 
     def _whole(self, tensors: Sequence[Tensor]) -> list[Value]:
         number = self.replicas.mesh.num_axes
