@@ -344,6 +344,13 @@ FAULTS = {
         "objects = *kinds, target, *self._rows",
         "tests/strategies/test_found_layout.py",
     ),
+    "kept_stretches": Fault(
+        "plans of a stretch of nodes are kept for whatever kinds it is given",
+        "partitioner/planning/planner.py",
+        "            *map(id, given),\n",
+        "",
+        "tests/strategies/test_found_layout.py",
+    ),
     "unbounded_layout": Fault(
         "a layout that is found holds more than fits",
         "strategies/layout_search.py",

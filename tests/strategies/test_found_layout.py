@@ -143,9 +143,11 @@ def test_stretches_that_are_kept_are_planned_as_from_nothing(request, of, axes):
     variables, steps = steps_of(model, x, y, axes)
     random = np.random.default_rng(0)
     layout = list(variables.whole(len(axes)))
-    for _ in range(12):
+    for _ in range(20):
         other = random_layout(random, variables, tuple(axes.values()))
         number = random.integers(len(layout))
+        if random.random() < 0.5:  # Back and forth, as a search goes.
+            other = variables.whole(len(axes))
         layout[number] = other[number]
         kept = steps._laid_out(tuple(layout))
         axes_of = {
