@@ -1134,31 +1134,38 @@ def plan_mesh(
     return tuple(made)
 
 
-def gathers_factors(
+def first_to_exchange(
     graph: Graph,
     planned: Sequence[Plans],
     planning_axes: Sequence[MeshAxes],
     cost: CostModel,
-) -> bool:
-    """Whether a product gathers one of two values that all-to-alls could divide.
+) -> int | None:
+    """Finds where a product gathers one of two values, if all-to-alls could serve.
 
     Args:
         planned: The `Plans` of the graph on each planning axis.
+
+    Returns:
+        Number of the first such planning axis; `None` without one.
     """
-    return any(
-        REPLICATED in plans.nodes[node].wants
-        and all(is_fixed(plans.kinds[tensor]) for tensor in node.inputs)
-        and _shared_axis(node, cost.number_along(over)) is not None
-        for plans, over in zip(planned, planning_axes)
+    found = (
+        number
+        for number, (plans, over) in enumerate(zip(planned, planning_axes))
         for node in graph.nodes
         if Trait.PRODUCT in node.traits
+        and REPLICATED in plans.nodes[node].wants
+        and all(is_fixed(plans.kinds[tensor]) for tensor in node.inputs)
+        and _shared_axis(node, cost.number_along(over)) is not None
     )
+    return next(found, None)
 
 
 def _shared_axis(
     node: Node, number: int
 ) -> tuple[table.Axes, table.Label, int] | None:
     """Finds an axis that a product's factors and its output have, the last one.
+
+    Between two devices, two all-to-alls send as much as gathering a factor.
 
     Args:
         number: Number of devices, which divide it into equal parts.
@@ -1167,7 +1174,7 @@ def _shared_axis(
         The product's axes, the label of that one and its size.
     """
     axes = table.axes_of(node)
-    if Trait.PRODUCT not in node.traits or axes is None:
+    if Trait.PRODUCT not in node.traits or axes is None or number < 3:
         return None
     labels = [*axes.inputs, axes.outputs[0]]
     for label, size in reversed([*axes.sizes_of_labels(node)]):

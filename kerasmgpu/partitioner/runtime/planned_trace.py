@@ -25,7 +25,7 @@ from kerasmgpu.partitioner.passes import sending
 from kerasmgpu.partitioner.planning import facts, written_out
 from kerasmgpu.partitioner.planning.planner import (
     PlanCache,
-    gathers_factors,
+    first_to_exchange,
     plan_mesh,
 )
 from kerasmgpu.partitioner.rules.cost import CostModel
@@ -118,12 +118,13 @@ class PlannedTrace:
 
     def _exchange(self, cache: PlanCache) -> None:
         """Divides products along other axes, by all-to-alls, where less is sent."""
-        plans = self.plans
+        graph, plans = self.trace.graph, self.plans
         along = self.replicas.mesh.planning_axes
-        if not gathers_factors(self.trace.graph, plans, along, self.cost):
+        first = first_to_exchange(graph, plans, along, self.cost)
+        if first is None:
             return
         sent, self._exchanges = self._num_bytes_sent(), True
-        self._plan(cache=cache)
+        self._plan(plans[:first], cache)
         if self._num_bytes_sent() >= sent:
             self.plans, self._exchanges = plans, False
 
