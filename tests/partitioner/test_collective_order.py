@@ -15,10 +15,15 @@ import pytest
 import tensorflow as tf
 
 import kerasmgpu
+from kerasmgpu.memory.state_bytes import Setting
+from kerasmgpu.memory.written_step import WrittenStep
 from kerasmgpu.partitioner.lowering.collectives import CollectiveReplicas
 from kerasmgpu.partitioner.runtime.program import Program
 from kerasmgpu.partitioner.step.definitions import node_name
+from kerasmgpu.strategies.sharding import Sharding
+from tests.partitioner import oracle_steps
 from tests.partitioner.dependencies import sources_of
+from tests.prove import tables
 from tests.strategies.sharded import pretended_worker
 from tests.strategies.sharded_programs import PROGRAMS
 
@@ -274,3 +279,29 @@ def test_steps_that_may_run_again(name, micro_batches):
 def test_loops_with_communication(micro_batches, shares_memory, repeats):
     order = check(loops, micro_batches, shares_memory, repeats=repeats)
     assert [key[0] for key in order].count("While") == 2
+
+
+class _Attention(Sharding):
+    """Some kernels and biases of attention are divided between two workers."""
+
+    def __init__(self):
+        super().__init__("weights", 0, lambda: (2, 4))
+
+    def _axes(self, variable, reference):
+        by_path = {"key/bias": (None, 0), "value/kernel": (None, 2)}
+        return reference or by_path.get(variable.path.partition("/")[2])
+
+
+def test_micro_batches_send_in_turns_along_an_inner_axis():
+    """Gradients that are scattered along it have the turn of their rows."""
+    step = tables.traced(oracle_steps.MODELS["transformer"])
+    setting = Setting(
+        num_replicas=8,
+        layouts=_Attention(),
+        num_workers=4,
+        device_type="CPU",
+        min_shard_bytes=0,
+        micro_batches=2,
+    )
+    # If one had another's turn, nodes would wait for each other.
+    assert WrittenStep(step, setting, 1, False).library

@@ -234,7 +234,7 @@ class Function(OperationWriter):
         if phase is None:
             self.writer.move(turn=None)
             return
-        time = phase, place % self.mesh.micro_batches
+        time = phase, place % (self.whole or self).mesh.micro_batches
         self.writer.move(turn=(phase, place), time=time)
 
     # Order -------------------------------------------------------------------
