@@ -103,6 +103,8 @@ ELSEWHERE = {
     "update_together.py": {"Cast", "Identity", "Pack", "Unpack"},
     # Operations that hold the user's function, in an error's text.
     "error_places.py": {"PartitionedCall", "StatefulPartitionedCall"},
+    # How a loss asserts that shapes are equal.
+    "others.py": {"All", "Equal"},
     # Patterns of nodes in front of an operation.
     "integers.py": {"Pack", "Slice", "Transpose"},
     "sparse.py": {"Fill", "Maximum", "StridedSlice", "ZerosLike"},

@@ -30,6 +30,7 @@ from kerasmgpu.partitioner.rules.kinds import (
     Partial,
     Shape,
     Sharded,
+    is_exchanged,
     is_local,
 )
 from kerasmgpu.partitioner.step import sizes
@@ -298,7 +299,9 @@ def by_axes(
             and not is_sum
             and gathered_later(node.outputs[0], axes.outputs[0].index(label))
         )
-        rank = (sent, is_sum, is_gathered, number)
+        # A sum that is scattered holds less than an all-to-all of its terms.
+        is_moved = any(map(is_exchanged, kinds, wants))
+        rank = (sent, is_moved, is_sum, is_gathered, number)
         if least is None or rank < least:
             best, least = (label, kind, wants), rank
     if best is None:

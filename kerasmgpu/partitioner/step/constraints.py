@@ -58,7 +58,7 @@ def varying_lengths(node: Node) -> tuple[str, dict[int, int]]:
     Returns:
         `(name, {mesh_axis: axis})`; `name` is that of `laid_out`.
     """
-    if node.type != "Identity" or node.attr(_NAME) is None:
+    if node.attr(_NAME) is None:
         return "", {}
     axes, shape = layout_of(node), tf.TensorShape(node.outputs[0].static)
     return node.attr(_NAME), _varying(axes or (), shape)
