@@ -23,7 +23,9 @@ def test_one_line_and_one_run_for_all_workers(job, tmp_path):
     monitors = folder / "tensorboard"
     assert len(list(monitors.glob("events*"))) == 1
     assert len(list(monitors.glob("plugins/profile/*/*.xplane.pb"))) == 1
-    assert {path.name for path in folder.iterdir()} == {
+    names = {path.name for path in folder.iterdir()}
+    # A busy machine can stop for so long that a step counts as hanging.
+    assert {name for name in names if not name.startswith("hangs")} == {
         "checkpoints",
         "devices.jsonl",
         "devices.worker1.jsonl",
