@@ -72,6 +72,14 @@ def recurrent():
     return model
 
 
+def model_and_data(request, of):
+    if of == "recurrent":
+        x, y = np.ones((ROWS, TOKENS, UNITS), "f"), np.ones((ROWS, 6), "f")
+    else:
+        x, y = X, X
+    return request.getfixturevalue(of), x, y
+
+
 def steps_of(model, x, y, axes):
     program, rows = prepared_step(model, (x, y))
     variables = DivisibleVariables(model)
@@ -105,10 +113,7 @@ def random_layout(random, variables, sizes):
 )
 def test_layouts_are_counted_as_they_are_lowered(request, of, axes):
     """Whatever was planned before, and although most isn't lowered."""
-    model = request.getfixturevalue(of)
-    x, y = X, X
-    if of == "recurrent":
-        x, y = np.ones((ROWS, TOKENS, UNITS), "f"), np.ones((ROWS, 6), "f")
+    model, x, y = model_and_data(request, of)
     variables, steps = steps_of(model, x, y, axes)
     random = np.random.default_rng(0)
     for _ in range(4):
@@ -136,10 +141,7 @@ def test_layouts_are_counted_as_they_are_lowered(request, of, axes):
     ],
 )
 def test_stretches_that_are_kept_are_planned_as_from_nothing(request, of, axes):
-    model = request.getfixturevalue(of)
-    x, y = X, X
-    if of == "recurrent":
-        x, y = np.ones((ROWS, TOKENS, UNITS), "f"), np.ones((ROWS, 6), "f")
+    model, x, y = model_and_data(request, of)
     variables, steps = steps_of(model, x, y, axes)
     random = np.random.default_rng(0)
     layout = list(variables.whole(len(axes)))

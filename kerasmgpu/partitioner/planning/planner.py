@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 import tensorflow as tf
 
 from kerasmgpu.errors import InputError
+from kerasmgpu.partitioner.planning.all_to_alls import shared_axis
 from kerasmgpu.partitioner.planning.facts import is_known
 from kerasmgpu.partitioner.planning.structure import (
     Stretch,
@@ -200,8 +201,9 @@ class Planner:
         restores: Whether `Plans.stored` is recorded.
         cache: `PlanCache` of this graph, cost model and `gathers`. Default: a new
             one.
-        before: Kinds that tensors have without all-to-alls, to which a plan can
-            go back; `None` to plan without: marks that would need one are passed.
+        before: Kinds that tensors have in a plan without all-to-alls, to which
+            this plan can go back. Default: plans without, and ignores marks that
+            need one.
         exchanges: Whether products may divide another axis, by all-to-alls.
 
     Attributes:
@@ -631,7 +633,7 @@ class Planner:
         """
         if not self._exchanges or not all(map(is_fixed, kinds)):
             return
-        shared = _shared_axis(node, self._cost.number_along(self._over))
+        shared = shared_axis(node, self._cost.number_along(self._over))
         if shared is None:
             return
         axes, label, size = shared
@@ -641,9 +643,10 @@ class Planner:
             yield plan
 
     def _return_early(self, graph: Graph, plans: Plans) -> None:
-        """Notes all-to-alls that can be where a value is made, for all consumers.
+        """Notes values that one all-to-all can divide anew for all consumers.
 
-        So the gradient of a bias is summed over tokens, as that of its kernel is.
+        It stands where the value is made, before reshapes. The gradient of a bias,
+        for instance, is then summed over tokens, as that of its kernel is.
         """
         before = cast(Mapping[Tensor, Kind], self._before)
         for node in graph.nodes:
@@ -667,7 +670,7 @@ class Planner:
                     self._changed = True
 
     def _may_return(self, tensor: Tensor, plans: Plans) -> bool:
-        """Whether no product takes a value as an all-to-all has divided it."""
+        """Whether no product needs a value as it is divided where it is made."""
         return all(
             Trait.PRODUCT not in node.traits
             and (not moves(node) or self._may_return(node.outputs[0], plans))
@@ -1132,60 +1135,6 @@ def plan_mesh(
             ).plan(structure, kinds)
         made.append(plans)
     return tuple(made)
-
-
-def first_to_exchange(
-    graph: Graph,
-    planned: Sequence[Plans],
-    planning_axes: Sequence[MeshAxes],
-    cost: CostModel,
-) -> int | None:
-    """Finds where a product gathers one of two values, if all-to-alls could serve.
-
-    Args:
-        planned: The `Plans` of the graph on each planning axis.
-
-    Returns:
-        Number of the first such planning axis; `None` without one.
-    """
-    found = (
-        number
-        for number, (plans, over) in enumerate(zip(planned, planning_axes))
-        for node in graph.nodes
-        if Trait.PRODUCT in node.traits
-        and REPLICATED in plans.nodes[node].wants
-        and all(is_fixed(plans.kinds[tensor]) for tensor in node.inputs)
-        and _shared_axis(node, cost.number_along(over)) is not None
-    )
-    return next(found, None)
-
-
-def _shared_axis(
-    node: Node, number: int
-) -> tuple[table.Axes, table.Label, int] | None:
-    """Finds an axis that a product's factors and its output have, the last one.
-
-    Between two devices, two all-to-alls send as much as gathering a factor.
-
-    Args:
-        number: Number of devices, which divide it into equal parts.
-
-    Returns:
-        The product's axes, the label of that one and its size.
-    """
-    axes = table.axes_of(node)
-    if Trait.PRODUCT not in node.traits or axes is None or number < 3:
-        return None
-    labels = [*axes.inputs, axes.outputs[0]]
-    for label, size in reversed([*axes.sizes_of_labels(node)]):
-        if (
-            len(node.inputs) == 2
-            and all(its is not None and label in its for its in labels)
-            and isinstance(size, int)
-            and size % number == 0
-        ):
-            return axes, label, size
-    return None
 
 
 def _passes_marks(

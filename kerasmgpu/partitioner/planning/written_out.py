@@ -63,7 +63,7 @@ def gathering(
 
 
 def _gathers(node: Node, plans: Plans) -> bool:
-    axis = node.inputs[1].value if node.type == "Cumsum" else -1
+    axis = _axis_of(node)
     return any(
         isinstance(kind, Sharded)
         and isinstance(axis, int)
@@ -76,6 +76,11 @@ def _gathers(node: Node, plans: Plans) -> bool:
             plans.nodes[node].wants,
         )
     )
+
+
+def _axis_of(node: Node) -> Any:
+    """Returns the axis that an operation takes whole: an integer, if known."""
+    return node.inputs[1].value if node.type == "Cumsum" else -1
 
 
 def first_alike(found: Gathering) -> Gathering:

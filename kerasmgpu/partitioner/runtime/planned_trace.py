@@ -23,9 +23,9 @@ from kerasmgpu.partitioner.lowering.replicas import Replicas
 from kerasmgpu.partitioner.mesh import Mesh
 from kerasmgpu.partitioner.passes import sending
 from kerasmgpu.partitioner.planning import facts, written_out
+from kerasmgpu.partitioner.planning.all_to_alls import first_to_exchange
 from kerasmgpu.partitioner.planning.planner import (
     PlanCache,
-    first_to_exchange,
     plan_mesh,
 )
 from kerasmgpu.partitioner.rules.cost import CostModel
