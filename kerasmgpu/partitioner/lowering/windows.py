@@ -21,6 +21,8 @@ from kerasmgpu.partitioner.step.references import Reference
 
 Parts = Mapping[int, Part]
 """The part of each axis that is divided."""
+Cuts = list[tuple[int, Range]]
+"""Axes of what an operation computes, and which elements of each are kept."""
 
 
 def write(
@@ -43,7 +45,7 @@ def write(
         plan: Unused: one of `plans`.
     """
     inputs = list(inputs)
-    cuts: list[tuple[int, Range]] = []
+    cuts: Cuts = []
     parts: dict[int, Part] = {}
     others = [one for one in plans if one.emit not in ON_WINDOWS]
     divided = [one for one in plans if one.emit in ON_WINDOWS]
@@ -72,7 +74,7 @@ def write(
                     "AddV2", own, build.constant(more, own.dtype)
                 )
     told = _TOLD[cast(Emit, divided[0].emit)]
-    attributes = told(build, node, parts, inputs)
+    attributes = told(build, node, parts, inputs, cuts)
     if is_guarded:
         outputs = empty_shares.write(
             others, build, node, plan, place, inputs, **attributes
@@ -85,7 +87,11 @@ def write(
 
 
 def _paddings(
-    build: Function, node: Node, parts: Parts, inputs: list[Reference]
+    build: Function,
+    node: Node,
+    parts: Parts,
+    inputs: list[Reference],
+    cuts: Cuts,
 ) -> dict[str, Any]:
     """Returns attributes that give a convolution or pool its parts' padding."""
     rule = cast(OnImages, record(node.type).plan)
@@ -94,14 +100,57 @@ def _paddings(
         around[axis] = part.padding
     if not rule.takes_paddings(node):
         return {}
+    if any(map(any, around)) and _pad_images(
+        build, node, rule, parts, around, inputs, cuts
+    ):
+        around = []
     if not any(map(any, around)):
         return {"padding": "VALID", "explicit_paddings": []}
     flat = [number for pair in around for number in pair]
     return {"padding": "EXPLICIT", "explicit_paddings": flat}
 
 
+def _pad_images(
+    build: Function,
+    node: Node,
+    rule: OnImages,
+    parts: Parts,
+    around: Sequence[Range],
+    inputs: list[Reference],
+    cuts: Cuts,
+) -> bool:
+    """Pads the images of a convolution's gradient; returns whether it did.
+
+    oneDNN, which computes convolutions on CPUs, has no gradients with other
+    paddings than `SAME` and `VALID`: TensorFlow's own kernels take up to four
+    times as long, and copy each window.
+    """
+    if not build.mesh.has_cpus or not node.type.startswith("Conv2DBackprop"):
+        return False
+    if rule.sums:  # By the filter.
+        widths = [number for pair in around for number in pair]
+        inputs[0] = _padded(build, inputs[0], node, widths)
+        return True
+    shape = list(node.outputs[0].shape)
+    for axis, part in parts.items():
+        shape[axis] = part.rows[1] - part.rows[0]
+    padded_axes = [axis for axis, pair in enumerate(around) if any(pair)]
+    if not all(isinstance(shape[axis], int) for axis in padded_axes):
+        return False
+    more = build.constant(list(map(sum, around)), inputs[0].dtype)
+    inputs[0] = build.sizes.op("AddV2", inputs[0], more)
+    for axis in padded_axes:
+        before = around[axis][0]
+        cuts.insert(0, (axis, (before, before + shape[axis])))
+    return True
+
+
 def _around(
-    build: Function, node: Node, parts: Parts, inputs: list[Reference]
+    build: Function,
+    node: Node,
+    parts: Parts,
+    inputs: list[Reference],
+    cuts: Cuts,
 ) -> dict[str, Any]:
     """Replaces the input of paddings, or of crops."""
     # Of a block of some axes, the vector of its sizes is in front.
@@ -114,7 +163,11 @@ def _around(
 
 
 def _begin(
-    build: Function, node: Node, parts: Parts, inputs: list[Reference]
+    build: Function,
+    node: Node,
+    parts: Parts,
+    inputs: list[Reference],
+    cuts: Cuts,
 ) -> dict[str, Any]:
     """Replaces the input of where a `Slice` begins."""
     begin = list(node.inputs[1].value)
@@ -125,7 +178,11 @@ def _begin(
 
 
 def _bounds(
-    build: Function, node: Node, parts: Parts, inputs: list[Reference]
+    build: Function,
+    node: Node,
+    parts: Parts,
+    inputs: list[Reference],
+    cuts: Cuts,
 ) -> dict[str, Any]:
     """Replaces a strided slice's begin and end; returns its masks."""
     begin, end, strides = (list(node.inputs[n].value) for n in (1, 2, 3))
