@@ -44,6 +44,8 @@ ELSEWHERE = {
         "SoftmaxCrossEntropyWithLogits",
         "SparseSoftmaxCrossEntropyWithLogits",
     },
+    # Whether what was to be joined is several tensors.
+    "operation_writer.py": {"ConcatV2"},
     # Stacks of several variables' new values, or gradients; see `updates.py`.
     "planner.py": {"Pack"},
     "costs.py": {"Pack"},

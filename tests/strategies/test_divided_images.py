@@ -129,3 +129,27 @@ def test_a_halo_is_what_is_sent_and_each_device_computes_its_rows():
     expected = 4 * 2 * (n - 1) / n * rows
     sent = sum(layer.sent["send_rows"] for layer in table.layers)
     assert sent == expected
+
+
+def test_a_halo_is_joined_again_and_cpus_have_their_own_kernels(
+    float64, tmp_path, monkeypatch
+):
+    """oneDNN computes no gradients with other paddings than the usual ones."""
+    monkeypatch.setenv("KERASMGPU_DUMP", str(tmp_path))
+    keras.utils.set_random_seed(1)
+    with on_mesh((1, 3), images__output=(None, "tokens")):
+        x = given = keras.Input((12, 6, 2), name="images")
+        for _ in range(4):
+            x = layers.ReLU()(conv(x, units=2))
+        model = compiled(given, x)
+        trained(model, images(model))
+    (joined,) = tmp_path.glob("train_step_0*/*join_again.txt")
+    copies = joined.read_text().count("JoinAgain(")
+    # That of the last layer, and of the one before, are used soon enough.
+    assert copies == 2
+    (written,) = tmp_path.glob("train_step_0*/*write.txt")
+    nodes = written.read_text().split("\nnode_def {")
+    gradients = [one for one in nodes if 'op: "Conv2DBackprop' in one]
+    assert gradients and not any("EXPLICIT" in one for one in gradients)
+    again = [one for one in nodes if "concat" in one.lower() and '"^' in one]
+    assert len(again) == 3 * copies

@@ -404,6 +404,20 @@ class SendRows(Communication):
         return [(tensor, elements, each * Fraction(number, size * len(held)))]
 
 
+@dataclasses.dataclass(eq=False)
+class JoinAgain(Instruction):
+    """Joins rows that a `SendRows` has joined before, for a late use.
+
+    Its input is what was joined. If one of the joined parts is joined again
+    itself, as along two axes, that part and its copy follow.
+
+    Attributes:
+        after: Instructions that it waits for; see `passes.join_again`.
+    """
+
+    after: tuple[Instruction, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Restoring:
     """Operations that compute a weight from what its variables hold.

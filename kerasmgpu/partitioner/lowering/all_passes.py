@@ -25,6 +25,7 @@ from kerasmgpu.partitioner.passes.dump import Dump
 from kerasmgpu.partitioner.passes.group_sums import group_sums
 from kerasmgpu.partitioner.passes.guard_empty_shares import guard_empty_shares
 from kerasmgpu.partitioner.passes.insert_reshards import insert_reshards
+from kerasmgpu.partitioner.passes.join_again import join_again, sends_halos
 from kerasmgpu.partitioner.passes.localise_sizes import localise_sizes
 from kerasmgpu.partitioner.passes.lower_micro_batches import lower_micro_batches
 from kerasmgpu.partitioner.passes.lower_reshards import lower_reshards
@@ -125,6 +126,7 @@ PASSES: Sequence[OnProgram | OnNodes] = (
     OnProgram(place_operations, "what each replica runs; what waits for data"),
     OnProgram(guard_empty_shares, "kernels that must not see no rows"),
     OnProgram(order_gathers, "at most two gathered weights are whole at once"),
+    OnProgram(join_again, "halos are joined again for late uses", sends_halos),
     OnProgram(localise_sizes, "workers gather each other's numbers of rows"),
     OnProgram(
         lower_micro_batches,

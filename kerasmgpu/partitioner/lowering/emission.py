@@ -284,7 +284,22 @@ def _send_rows(build: Build, sending: ir.SendRows) -> None:
     parts = cast(Sequence[Reference], build.references(one))
     wanted = cast(Sharded | WithHalo, made.kind)
     build.take_turn(sending, 0)
-    build.hold(made, halos.sent(build, one, wanted, parts))
+    joined = halos.sent(build, one, wanted, parts)
+    build.hold(made, joined)
+    build.note_ran(sending, [reference.node for reference in joined])
+
+
+def _join_again(build: Build, joining: ir.JoinAgain) -> None:
+    (given, *parts), (made,) = joining.inputs, joining.outputs
+    part, its_copy = map(build.references, parts or (given, given))
+    joined = []
+    for place, reference in enumerate(build.references(given)):
+        build.take_turn(joining, place)
+        after = build.ran(joining.after, place)
+        copies = {part[place]: its_copy[place]}
+        joined.append(build.concat_again(reference, copies, after))
+    build.hold(made, joined)
+    build.note_ran(joining, [reference.node for reference in joined])
 
 
 def _broadcast(build: Build, broadcast: ir.Broadcast) -> None:
@@ -562,6 +577,7 @@ _EMIT: dict[type[ir.Instruction], Callable[[Build, Any], None]] = {
     ir.Constant: _constant,
     ir.FirstOnly: _first_only,
     ir.GatherCounts: _gather_counts,
+    ir.JoinAgain: _join_again,
     ir.KnownSizes: _known_sizes,
     ir.LocalShape: _local_shape,
     ir.Operation: _operation,

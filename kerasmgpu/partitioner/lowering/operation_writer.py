@@ -1,6 +1,6 @@
 """Writes operations at places: the host, and the replicas of this process."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy.typing as npt
@@ -107,6 +107,29 @@ class OperationWriter:
             return references[0]
         inputs = [*references, self.constant(axis)]
         return self.op("ConcatV2", inputs, place)[0]
+
+    def concat_again(
+        self,
+        joined: Reference,
+        copies: Mapping[Reference, Reference],
+        controls: Sequence[str],
+    ) -> Reference:
+        """Writes a concatenation once more, unless it had only one tensor.
+
+        Args:
+            joined: What `concat` returned.
+            copies: References that replace some of its tensors.
+            controls: Names of nodes that must run before.
+        """
+        node = self.writer.node(joined.node)
+        if node.op != "ConcatV2":
+            return copies.get(joined, joined)
+        *parts, axis = [one for one in node.input if not one.startswith("^")]
+        inputs = [Reference(one, joined.dtype, joined.device) for one in parts]
+        inputs = [copies.get(one, one) for one in inputs]
+        inputs.append(Reference(axis, tf.int32))
+        place = self.place_of(joined)
+        return self.op("ConcatV2", inputs, place, None, controls)[0]
 
     def strided_slice(
         self,

@@ -10,6 +10,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     AllReduce,
     Communication,
     Instruction,
+    JoinAgain,
     Operation,
     ReduceScatter,
     Runs,
@@ -93,7 +94,7 @@ def _is_in_turn(instruction: Instruction) -> bool:
         return instruction.runs is Runs.ON_EACH
     if isinstance(instruction, Communication) and instruction.is_of_rows:
         return True
-    return isinstance(instruction, (LookUp, Slice))
+    return isinstance(instruction, (JoinAgain, LookUp, Slice))
 
 
 def _lower(program: Lowered) -> None:

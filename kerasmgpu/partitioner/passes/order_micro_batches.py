@@ -22,6 +22,7 @@ from kerasmgpu.partitioner.ir.instructions import (
     FirstOnly,
     GatherCounts,
     Instruction,
+    JoinAgain,
     Operation,
     ReduceScatter,
     Runs,
@@ -125,7 +126,8 @@ def takes_turns(instruction: Instruction) -> bool:
     if isinstance(instruction, (AllGather, ReduceScatter)):
         return instruction.in_turns
     return isinstance(
-        instruction, (Accumulate, FirstOnly, LookUp, MicroBatchRows, Slice)
+        instruction,
+        (Accumulate, FirstOnly, JoinAgain, LookUp, MicroBatchRows, Slice),
     )
 
 
