@@ -19,6 +19,8 @@ class Contender:
         shard: String, what the strategy shards. Default: nothing.
         logged: Boolean, whether a `ThroughputLogger` is attached.
         watched: Boolean, whether all callbacks that show a run are.
+        as_gpus: Boolean, whether CPU devices are fed and read as GPUs are.
+        keeps_programs: Boolean, whether JAX keeps what it compiles in a folder.
         by_default: Boolean, whether it runs by default.
         needs: Tuple of modules that must be importable.
         install: String, the command that installs them.
@@ -33,6 +35,8 @@ class Contender:
     shard: str | None = None
     logged: bool = False
     watched: bool = False
+    as_gpus: bool = False
+    keeps_programs: bool = False
     by_default: bool = True
     needs: tuple = ()
     install: str = ""
@@ -75,9 +79,24 @@ CONTENDERS = {
         watched=True,
         by_default=False,
     ),
+    "kerasmgpu_as_gpus": Contender(
+        "kerasmgpu.MirroredStrategy, CPU devices without shared memory, as GPUs "
+        "are (only where it is named)",
+        as_gpus=True,
+        by_default=False,
+    ),
     "jax": Contender(
         "Keras on JAX, keras.distribution.DataParallel",
         backend="jax",
+        needs=("jax", "jaxlib"),
+        install="pip install jax",
+    ),
+    "jax_kept": Contender(
+        "the same with JAX's persistent compilation cache (only where it is "
+        "named)",
+        backend="jax",
+        keeps_programs=True,
+        by_default=False,
         needs=("jax", "jaxlib"),
         install="pip install jax",
     ),

@@ -14,6 +14,9 @@ FIGURES = (
 )
 """Names of the figures that each run measures."""
 
+SECOND_START = "seconds_to_first_step_of_second_start"
+"""Name of the figure of runs that are started twice."""
+
 BASELINES = ("one_device", "one_device_xla", "stock", "kerasmgpu")
 """Denominators of the ratios of examples per second; the last one is used for
 its variants only, such as `kerasmgpu_xla`."""
@@ -113,7 +116,9 @@ def summarise(runs):
             "runs": len(good),
         }
         if good:
-            for name in FIGURES:
+            for name in (*FIGURES, SECOND_START):
+                if any(name not in run["result"] for run in good):
+                    continue
                 row[name] = spread([run["result"][name] for run in good])
         row["ratios"] = _ratios(good, groups, workload, contender, replicas)
         failures = [run["failed"] for run in members if "failed" in run]

@@ -2,12 +2,14 @@
 
 import json
 import os
+import tempfile
 import textwrap
 import time
 from collections.abc import Sequence
 
 from benchmarks import figures, machine, tables
 from benchmarks.contenders import BY_DEFAULT, CONTENDERS, left_out
+from benchmarks.figures import SECOND_START
 from benchmarks.workloads import WORKLOADS
 from kerasmgpu.atomic_files import write_text
 from kerasmgpu.commands import child_processes, reports
@@ -28,6 +30,7 @@ def run(
     global_batch_size: int | None = None,
     virtual_devices: bool = False,
     timeout_seconds: float = 900,
+    starts: int = 1,
     output_dir: str = "benchmark",
 ):
     """Times the contenders on the workloads.
@@ -45,6 +48,8 @@ def run(
         virtual_devices: Boolean, use logical CPU devices even if there are
             GPUs. Without GPUs they are always used. Defaults to `False`.
         timeout_seconds: Float, time-out of one run, in seconds.
+        starts: Integer, 1 or 2: with 2 each run is started once more, and finds
+            what XLA has compiled in the first start. Defaults to 1.
         output_dir: String or path-like, folder to write to; new or empty.
 
     Returns:
@@ -56,7 +61,12 @@ def run(
     _require_known("workloads", workloads, WORKLOADS)
     _require_known("contenders", contenders, CONTENDERS)
     settings = _checked_settings(
-        replica_counts, rounds, steps, global_batch_size, timeout_seconds
+        replica_counts,
+        rounds,
+        steps,
+        global_batch_size,
+        timeout_seconds,
+        starts,
     )
     present, missing = _installed(contenders)
     folder = reports.empty_folder(output_dir)
@@ -90,7 +100,7 @@ def run(
 
 
 def _checked_settings(
-    replica_counts, rounds, steps, global_batch_size, timeout_seconds
+    replica_counts, rounds, steps, global_batch_size, timeout_seconds, starts
 ):
     """Validates the numbers; returns them as a dictionary for the report."""
     if global_batch_size is not None:
@@ -101,6 +111,7 @@ def _checked_settings(
         "steps": checked_integer(steps, "steps", minimum=1),
         "global_batch_size": global_batch_size,
         "timeout_seconds": checked_number(timeout_seconds, "timeout_seconds"),
+        "starts": checked_integer(starts, "starts", minimum=1, maximum=2),
     }
 
 
@@ -183,22 +194,43 @@ def _run_once(job, settings, folder):
         "global_batch_size": rows
         or WORKLOADS[job["workload"]].global_batch_size,
     }
-    return child_processes.run_job(
-        "benchmarks.child",
-        job,
-        folder,
-        settings["timeout_seconds"],
-        environment(job),
-    )
+    with tempfile.TemporaryDirectory(prefix="kerasmgpu-compiled-") as compiled:
+        variables = environment(job, compiled)
+
+        def start(folder):
+            return child_processes.run_job(
+                "benchmarks.child",
+                job,
+                folder,
+                settings["timeout_seconds"],
+                variables,
+            )
+
+        result = start(folder)
+        if settings["starts"] > 1:
+            (folder / "again").mkdir()
+            again = start(folder / "again")
+            result[SECOND_START] = again["seconds_to_first_step"]
+    return result
 
 
-def environment(job):
-    """Returns the variables that select backend and devices for a job."""
-    backend = CONTENDERS[job["contender"]].backend
+def environment(job, compiled):
+    """Returns the variables that select backend and devices for a job.
+
+    Args:
+        compiled: Path of the folder in which it keeps what XLA compiles.
+    """
+    contender = CONTENDERS[job["contender"]]
+    backend = contender.backend
     variables = {
         "KERAS_BACKEND": backend,
+        "KERASMGPU_XLA_CACHE": compiled,
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
+    if contender.keeps_programs:
+        variables["JAX_COMPILATION_CACHE_DIR"] = compiled
+        variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        variables["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     if job["virtual_devices"]:
         variables["CUDA_VISIBLE_DEVICES"] = "-1"
         if backend == "jax":

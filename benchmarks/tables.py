@@ -1,7 +1,7 @@
 """Formats results: a line per run, a table per workload, a plot."""
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.figures import BASELINES
+from benchmarks.figures import BASELINES, SECOND_START
 from benchmarks.workloads import WORKLOADS
 from kerasmgpu.commands import plots, reports
 
@@ -16,6 +16,7 @@ _COLUMNS = (
     ("ms/step", "wall_ms_per_step", "{:.1f}"),
     ("host CPU\nms/step", "host_cpu_ms_per_step", "{:.1f}"),
     ("first step\ns", "seconds_to_first_step", "{:.1f}"),
+    ("second start\ns", SECOND_START, "{:.1f}"),
     ("peak\nMB", "peak_memory_mb", "{:,.0f}"),
 )
 
@@ -110,15 +111,28 @@ def _lines(workload, report):
     """The cells of a table: title and names of columns, then the rows."""
     rows = [row for row in report["rows"] if row["workload"] == workload]
     baselines = _baselines(rows)
+    columns = [
+        (title, name, form)
+        for title, name, form in _COLUMNS
+        if name != SECOND_START or any(name in row for row in rows)
+    ]
     return [
         [
             _title(workload, report),
             "replicas",
-            *(title for title, _, _ in _COLUMNS),
+            *(title for title, _, _ in columns),
             *(f"×\n{baseline}" for baseline in baselines),
         ],
         *(
-            [row["contender"], str(row["replicas"]), *_cells(row, baselines)]
+            [
+                row["contender"],
+                str(row["replicas"]),
+                *(_cell(row, name, form) for _, name, form in columns),
+                *(
+                    _spread(row["ratios"].get(baseline), "{:.2f}")
+                    for baseline in baselines
+                ),
+            ]
             for row in rows
         ),
     ]
@@ -142,13 +156,6 @@ def _failure(row):
         f"failed: {row['workload']}, {row['contender']}, {row['replicas']} "
         f"{replicas}: {row['failed']}"
     )
-
-
-def _cells(row, baselines):
-    return [
-        *(_cell(row, name, form) for _, name, form in _COLUMNS),
-        *(_spread(row["ratios"].get(name), "{:.2f}") for name in baselines),
-    ]
 
 
 def _cell(row, name, form):

@@ -7,6 +7,7 @@ no kerasmgpu step for the others.
 
 import atexit
 import contextlib
+import dataclasses
 import itertools
 import pathlib
 import shutil
@@ -131,6 +132,8 @@ def _devices(job):
     from kerasmgpu.engine import devices
 
     if contender.startswith("kerasmgpu"):
+        if CONTENDERS[contender].as_gpus:
+            _share_no_memory()
         strategy = kerasmgpu.strategy(
             count,
             virtual_devices=virtual_devices,
@@ -145,6 +148,19 @@ def _devices(job):
     if CONTENDERS[contender].one_device:
         return names, contextlib.nullcontext()
     return names, tf.distribute.MirroredStrategy(names).scope()
+
+
+def _share_no_memory():
+    """Feeds and reads the devices of this process's strategies as GPUs."""
+    from kerasmgpu.engine.extended import LocalExtended
+
+    replicas = LocalExtended.replicas
+
+    def of_gpus(self, mesh, *arguments):
+        mesh = dataclasses.replace(mesh, shares_memory=False)
+        return replicas(self, mesh, *arguments)
+
+    LocalExtended.replicas = of_gpus
 
 
 def _loggers(contender):

@@ -5,6 +5,7 @@ it, and the child process must select Keras's backend first.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -120,12 +121,12 @@ def _resnet50():
     return model, keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy"
 
 
-def _transformer():
+def _transformer(num_layers=12):
     import keras
 
     tokens = keras.Input((16, 64))
     x = tokens
-    for _ in range(12):
+    for _ in range(num_layers):
         attention = keras.layers.MultiHeadAttention(4, 16)
         x = keras.layers.LayerNormalization()(x + attention(x, x))
         hidden = keras.layers.Dense(128, activation="gelu")(x)
@@ -196,6 +197,16 @@ WORKLOADS = {
         _transformer_arrays,
         is_in_pytorch=False,
     ),
+    **{
+        f"transformer_{number}": Workload(
+            f"the same of {number} layers",
+            32,
+            functools.partial(_transformer, number),
+            _transformer_arrays,
+            is_in_pytorch=False,
+        )
+        for number in (24, 48)
+    },
     "lstm": Workload(
         "2 LSTM layers of 32 units on 20 steps, RMSprop",
         64,

@@ -10,6 +10,8 @@ from benchmarks.contenders import BY_DEFAULT, CONTENDERS
 
 def test_all_but_the_one_that_only_we_need_take_part():
     assert set(CONTENDERS) - set(BY_DEFAULT) == {
+        "jax_kept",
+        "kerasmgpu_as_gpus",
         "kerasmgpu_auto",
         "kerasmgpu_logged",
         "kerasmgpu_weights",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import contenders, runs
-from benchmarks.figures import FIGURES
+from benchmarks.figures import FIGURES, SECOND_START
 from kerasmgpu.commands import child_processes
 from kerasmgpu.errors import InputError
 
@@ -59,6 +59,15 @@ def test_contenders_take_turns(tmp_path, made_up_child):
     assert [job["round"] for job in made_up_child] == [1] * 5 + [2] * 5
     assert {job["global_batch_size"] for job in made_up_child} == {64}
     assert {job["steps"] for job in made_up_child} == {5}
+
+
+def test_a_second_start_finds_what_the_first_compiled(tmp_path, made_up_child):
+    report = benchmark(tmp_path, starts=2, rounds=1)
+    first, second, *_ = [job["environment"] for job in made_up_child]
+    assert first["KERASMGPU_XLA_CACHE"] == second["KERASMGPU_XLA_CACHE"]
+    assert len(made_up_child) == 2 * 5 - 1  # One fails.
+    assert all(SECOND_START in row for row in report["rows"] if row["runs"])
+    assert "second start" in (tmp_path / "out/benchmark.md").read_text()
 
 
 def test_a_failure_is_in_its_row_and_the_others_go_on(
@@ -147,14 +156,19 @@ def job(contender, virtual_devices=True):
 
 def test_environment_chooses_backend_and_devices(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--other")
-    variables = runs.environment(job("jax"))
+    variables = runs.environment(job("jax"), "kept")
     assert variables["KERAS_BACKEND"] == "jax"
     assert variables["XLA_FLAGS"] == (
         "--other --xla_force_host_platform_device_count=4"
     )
-    assert runs.environment(job("kerasmgpu"))["KERAS_BACKEND"] == "tensorflow"
-    assert runs.environment(job("stock"))["CUDA_VISIBLE_DEVICES"] == "-1"
-    on_gpus = runs.environment(job("jax", virtual_devices=False))
+    ours = runs.environment(job("kerasmgpu"), "kept")
+    assert ours["KERAS_BACKEND"] == "tensorflow"
+    assert ours["KERASMGPU_XLA_CACHE"] == "kept"
+    stock = runs.environment(job("stock"), "kept")
+    assert stock["CUDA_VISIBLE_DEVICES"] == "-1"
+    kept = runs.environment(job("jax_kept"), "kept")
+    assert kept["JAX_COMPILATION_CACHE_DIR"] == "kept"
+    on_gpus = runs.environment(job("jax", virtual_devices=False), "kept")
     assert not {"XLA_FLAGS", "CUDA_VISIBLE_DEVICES"} & set(on_gpus)
 
 
