@@ -40,7 +40,7 @@ class AsRows(layers.Layer):
     """Reshapes to as many columns as a value says: XLA must know sizes."""
 
     def call(self, x, labels):
-        number = 6 + 0 * labels[0, 0]
+        number = 6 + 0 * tf.reduce_sum(labels * labels)
         return tf.ensure_shape(tf.reshape(x, [-1, number]), [None, 6])
 
     def compute_output_shape(self, shape):

@@ -190,13 +190,24 @@ def _by_level(
 def _large_enough(
     nodes: Nodes, cluster_of: Mapping[str, Key], fewest: int
 ) -> dict[str, Key]:
-    """Drops clusters of fewer operations than `fewest`."""
-    size = collections.Counter(cluster_of.values())
+    """Drops clusters of fewer operations than `fewest`, or that only move data.
+
+    XLA takes seconds for those of hundreds of results, and copies what
+    TensorFlow's kernels share.
+    """
+    size: dict[Key, int] = collections.Counter(cluster_of.values())
+    # What a user has marked is compiled in any case.
+    of_moves = set(cluster_of.values()) if fewest > 1 else set()
     for name, key in cluster_of.items():
-        if not _WORTHWHILE.isdisjoint(record(nodes[name].op).traits):
+        traits = record(nodes[name].op).traits
+        if not _WORTHWHILE.isdisjoint(traits):
             size[key] += fewest
+        if Trait.MOVES not in traits:
+            of_moves.discard(key)
     return {
-        name: key for name, key in cluster_of.items() if size[key] >= fewest
+        name: key
+        for name, key in cluster_of.items()
+        if size[key] >= fewest and key not in of_moves
     }
 
 

@@ -9,6 +9,9 @@ from kerasmgpu.partitioner.rules.table import Plans
 from kerasmgpu.partitioner.step.graph import Graph, Node
 from kerasmgpu.partitioner.step.records import Trait
 
+_FEWEST = 3
+"""Devices. Between two, two all-to-alls send as much as gathering a factor."""
+
 
 def first_to_exchange(
     graph: Graph,
@@ -27,6 +30,7 @@ def first_to_exchange(
     found = (
         number
         for number, (plans, over) in enumerate(zip(planned, planning_axes))
+        if cost.number_along(over) >= _FEWEST
         for node in graph.nodes
         if Trait.PRODUCT in node.traits
         and REPLICATED in plans.nodes[node].wants
@@ -41,8 +45,6 @@ def shared_axis(
 ) -> tuple[table.Axes, table.Label, int] | None:
     """Finds an axis that a product's factors and its output have, the last one.
 
-    Between two devices, two all-to-alls send as much as gathering a factor.
-
     Args:
         number: Number of devices, which divide it into equal parts.
 
@@ -50,7 +52,7 @@ def shared_axis(
         The product's axes, the label of that one and its size.
     """
     axes = table.axes_of(node)
-    if Trait.PRODUCT not in node.traits or axes is None or number < 3:
+    if Trait.PRODUCT not in node.traits or axes is None or number < _FEWEST:
         return None
     labels = [*axes.inputs, axes.outputs[0]]
     for label, size in reversed([*axes.sizes_of_labels(node)]):

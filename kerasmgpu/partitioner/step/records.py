@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection
 class Trait(enum.Enum):
     """A property of a type of operation."""
 
+    __hash__ = object.__hash__  # That of `Enum` runs in Python.
+
     ADDITIVE = "adds its inputs"
     ADDS_SEGMENTS = "adds up rows that have the same number"
     ASSIGNS = "assigns a variable a new value"

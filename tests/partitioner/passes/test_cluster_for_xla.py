@@ -86,6 +86,17 @@ def test_loops_have_clusters_of_their_own(dumped):
     assert "level" in body
 
 
+def test_what_only_moves_data_is_not_compiled(dumped):
+    def step(x):
+        made = tf.math.special.bessel_j0(tf.sin(x) * 2.0)  # Not in XLA.
+        return tf.reverse(tf.transpose(made, [0, 2, 1]), [2])
+
+    text = dumped(step, [None, 2, 3], jit_compile=True)["cluster_for_xla"]
+    assert {one.split(": ")[1] for one in clusters(text)} == {
+        "runs Sin, Mul"
+    }
+
+
 def test_no_clusters_without_xla(dumped):
     assert dumped(step, [None, 2])["cluster_for_xla"] == "clusters of f:\n"
 
