@@ -92,9 +92,7 @@ def test_what_only_moves_data_is_not_compiled(dumped):
         return tf.reverse(tf.transpose(made, [0, 2, 1]), [2])
 
     text = dumped(step, [None, 2, 3], jit_compile=True)["cluster_for_xla"]
-    assert {one.split(": ")[1] for one in clusters(text)} == {
-        "runs Sin, Mul"
-    }
+    assert {one.split(": ")[1] for one in clusters(text)} == {"runs Sin, Mul"}
 
 
 def test_no_clusters_without_xla(dumped):
