@@ -19,7 +19,7 @@ class Contender:
         shard: String, what the strategy shards. Default: nothing.
         logged: Boolean, whether a `ThroughputLogger` is attached.
         watched: Boolean, whether all callbacks that show a run are.
-        as_gpus: Boolean, whether CPU devices are fed and read as GPUs are.
+        as_gpus: Boolean, whether CPU devices run the program of GPUs.
         keeps_programs: Boolean, whether JAX keeps what it compiles in a folder.
         by_default: Boolean, whether it runs by default.
         needs: Tuple of modules that must be importable.
@@ -80,8 +80,8 @@ CONTENDERS = {
         by_default=False,
     ),
     "kerasmgpu_as_gpus": Contender(
-        "kerasmgpu.MirroredStrategy, CPU devices without shared memory, as GPUs "
-        "are (only where it is named)",
+        "kerasmgpu.MirroredStrategy, whose logical CPUs run the program that "
+        "GPUs would get (only where it is named)",
         as_gpus=True,
         by_default=False,
     ),

@@ -127,11 +127,7 @@ def _lines(workload, report):
             [
                 row["contender"],
                 str(row["replicas"]),
-                *(_cell(row, name, form) for _, name, form in columns),
-                *(
-                    _spread(row["ratios"].get(baseline), "{:.2f}")
-                    for baseline in baselines
-                ),
+                *_cells(row, columns, baselines),
             ]
             for row in rows
         ),
@@ -156,6 +152,13 @@ def _failure(row):
         f"failed: {row['workload']}, {row['contender']}, {row['replicas']} "
         f"{replicas}: {row['failed']}"
     )
+
+
+def _cells(row, columns, baselines):
+    return [
+        *(_cell(row, name, form) for _, name, form in columns),
+        *(_spread(row["ratios"].get(name), "{:.2f}") for name in baselines),
+    ]
 
 
 def _cell(row, name, form):

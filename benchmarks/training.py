@@ -7,7 +7,6 @@ no kerasmgpu step for the others.
 
 import atexit
 import contextlib
-import dataclasses
 import itertools
 import pathlib
 import shutil
@@ -133,7 +132,7 @@ def _devices(job):
 
     if contender.startswith("kerasmgpu"):
         if CONTENDERS[contender].as_gpus:
-            _share_no_memory()
+            devices.run_as_gpus()
         strategy = kerasmgpu.strategy(
             count,
             virtual_devices=virtual_devices,
@@ -148,19 +147,6 @@ def _devices(job):
     if CONTENDERS[contender].one_device:
         return names, contextlib.nullcontext()
     return names, tf.distribute.MirroredStrategy(names).scope()
-
-
-def _share_no_memory():
-    """Feeds and reads the devices of this process's strategies as GPUs."""
-    from kerasmgpu.engine.extended import LocalExtended
-
-    replicas = LocalExtended.replicas
-
-    def of_gpus(self, mesh, *arguments):
-        mesh = dataclasses.replace(mesh, shares_memory=False)
-        return replicas(self, mesh, *arguments)
-
-    LocalExtended.replicas = of_gpus
 
 
 def _loggers(contender):

@@ -74,7 +74,9 @@ def write(
                     "AddV2", own, build.constant(more, own.dtype)
                 )
     told = _TOLD[cast(Emit, divided[0].emit)]
-    attributes = told(build, node, parts, inputs, cuts)
+    attributes = told(build, node, parts, inputs)
+    if build.mesh.has_cpus and _is_slow(node, attributes):
+        attributes = _pad_images(build, node, parts, inputs, attributes, cuts)
     if is_guarded:
         outputs = empty_shares.write(
             others, build, node, plan, place, inputs, **attributes
@@ -87,11 +89,7 @@ def write(
 
 
 def _paddings(
-    build: Function,
-    node: Node,
-    parts: Parts,
-    inputs: list[Reference],
-    cuts: Cuts,
+    build: Function, node: Node, parts: Parts, inputs: list[Reference]
 ) -> dict[str, Any]:
     """Returns attributes that give a convolution or pool its parts' padding."""
     rule = cast(OnImages, record(node.type).plan)
@@ -100,57 +98,61 @@ def _paddings(
         around[axis] = part.padding
     if not rule.takes_paddings(node):
         return {}
-    if any(map(any, around)) and _pad_images(
-        build, node, rule, parts, around, inputs, cuts
-    ):
-        around = []
+    return _paddings_of(around)
+
+
+def _is_slow(node: Node, attributes: Mapping[str, Any]) -> bool:
+    """Whether CPUs take long for a convolution's gradient, for its padding.
+
+    oneDNN has gradients for `SAME` and `VALID` only. For other paddings
+    TensorFlow's own kernels take up to four times as long, and copy each window.
+    """
+    is_gradient = node.type.startswith("Conv2DBackprop")
+    return is_gradient and attributes.get("padding") == "EXPLICIT"
+
+
+def _pad_images(
+    build: Function,
+    node: Node,
+    parts: Parts,
+    inputs: list[Reference],
+    attributes: dict[str, Any],
+    cuts: Cuts,
+) -> dict[str, Any]:
+    """Has a convolution's gradient computed on padded images.
+
+    Returns:
+        Attributes that give no padding; those given if a size is unknown.
+    """
+    flat = attributes["explicit_paddings"]
+    around = list(zip(flat[::2], flat[1::2]))
+    if cast(OnImages, record(node.type).plan).sums:  # By the filter.
+        inputs[0] = _padded(build, inputs[0], node, flat)
+        return _paddings_of([])
+    shape = list(node.outputs[0].shape)
+    for axis, part in parts.items():
+        shape[axis] = part.rows[1] - part.rows[0]
+    padded_axes = [axis for axis, pair in enumerate(around) if any(pair)]
+    if not all(isinstance(shape[axis], int) for axis in padded_axes):
+        return attributes
+    more = build.constant(list(map(sum, around)), inputs[0].dtype)
+    inputs[0] = build.sizes.op("AddV2", inputs[0], more)
+    for axis in padded_axes:
+        before = around[axis][0]
+        cuts.insert(0, (axis, (before, before + shape[axis])))
+    return _paddings_of([])
+
+
+def _paddings_of(around: Sequence[Range]) -> dict[str, Any]:
+    """Returns the attributes for a padding before and behind each axis."""
     if not any(map(any, around)):
         return {"padding": "VALID", "explicit_paddings": []}
     flat = [number for pair in around for number in pair]
     return {"padding": "EXPLICIT", "explicit_paddings": flat}
 
 
-def _pad_images(
-    build: Function,
-    node: Node,
-    rule: OnImages,
-    parts: Parts,
-    around: Sequence[Range],
-    inputs: list[Reference],
-    cuts: Cuts,
-) -> bool:
-    """Pads the images of a convolution's gradient; returns whether it did.
-
-    oneDNN, which computes convolutions on CPUs, has no gradients with other
-    paddings than `SAME` and `VALID`: TensorFlow's own kernels take up to four
-    times as long, and copy each window.
-    """
-    if not build.mesh.has_cpus or not node.type.startswith("Conv2DBackprop"):
-        return False
-    if rule.sums:  # By the filter.
-        widths = [number for pair in around for number in pair]
-        inputs[0] = _padded(build, inputs[0], node, widths)
-        return True
-    shape = list(node.outputs[0].shape)
-    for axis, part in parts.items():
-        shape[axis] = part.rows[1] - part.rows[0]
-    padded_axes = [axis for axis, pair in enumerate(around) if any(pair)]
-    if not all(isinstance(shape[axis], int) for axis in padded_axes):
-        return False
-    more = build.constant(list(map(sum, around)), inputs[0].dtype)
-    inputs[0] = build.sizes.op("AddV2", inputs[0], more)
-    for axis in padded_axes:
-        before = around[axis][0]
-        cuts.insert(0, (axis, (before, before + shape[axis])))
-    return True
-
-
 def _around(
-    build: Function,
-    node: Node,
-    parts: Parts,
-    inputs: list[Reference],
-    cuts: Cuts,
+    build: Function, node: Node, parts: Parts, inputs: list[Reference]
 ) -> dict[str, Any]:
     """Replaces the input of paddings, or of crops."""
     # Of a block of some axes, the vector of its sizes is in front.
@@ -163,11 +165,7 @@ def _around(
 
 
 def _begin(
-    build: Function,
-    node: Node,
-    parts: Parts,
-    inputs: list[Reference],
-    cuts: Cuts,
+    build: Function, node: Node, parts: Parts, inputs: list[Reference]
 ) -> dict[str, Any]:
     """Replaces the input of where a `Slice` begins."""
     begin = list(node.inputs[1].value)
@@ -178,11 +176,7 @@ def _begin(
 
 
 def _bounds(
-    build: Function,
-    node: Node,
-    parts: Parts,
-    inputs: list[Reference],
-    cuts: Cuts,
+    build: Function, node: Node, parts: Parts, inputs: list[Reference]
 ) -> dict[str, Any]:
     """Replaces a strided slice's begin and end; returns its masks."""
     begin, end, strides = (list(node.inputs[n].value) for n in (1, 2, 3))

@@ -87,8 +87,7 @@ def clusters_of(
             if name in cluster_of and cluster_of[name] in with_lists
         }
         if not excluded:
-            fewest = 1 if only_marked else FEWEST
-            return _large_enough(nodes, cluster_of, fewest)
+            return cluster_of if only_marked else _worthwhile(nodes, cluster_of)
         compilable -= excluded
 
 
@@ -187,27 +186,24 @@ def _by_level(
     return cluster_of
 
 
-def _large_enough(
-    nodes: Nodes, cluster_of: Mapping[str, Key], fewest: int
-) -> dict[str, Key]:
-    """Drops clusters of fewer operations than `fewest`, or that only move data.
+def _worthwhile(nodes: Nodes, cluster_of: Mapping[str, Key]) -> dict[str, Key]:
+    """Drops clusters of fewer operations than `FEWEST`, or that only move data.
 
     XLA takes seconds for those of hundreds of results, and copies what
     TensorFlow's kernels share.
     """
-    size: dict[Key, int] = collections.Counter(cluster_of.values())
-    # What a user has marked is compiled in any case.
-    of_moves = set(cluster_of.values()) if fewest > 1 else set()
+    size = collections.Counter(cluster_of.values())
+    computes = set()
     for name, key in cluster_of.items():
         traits = record(nodes[name].op).traits
         if not _WORTHWHILE.isdisjoint(traits):
-            size[key] += fewest
+            size[key] += FEWEST
         if Trait.MOVES not in traits:
-            of_moves.discard(key)
+            computes.add(key)
     return {
         name: key
         for name, key in cluster_of.items()
-        if size[key] >= fewest and key not in of_moves
+        if size[key] >= FEWEST and key in computes
     }
 
 
