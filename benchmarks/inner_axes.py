@@ -13,6 +13,7 @@ mesh divides rows, the second tokens or rows of images. Bytes held are those tha
 process may have so many megabytes of data (`RLIMIT_DATA`) while it trains.
 """
 
+import itertools
 import math
 import os
 import resource
@@ -102,7 +103,6 @@ def train(name, batch, shape):
     if count > 1:
         keras.distribution.set_distribution(distribution(name, batch, shape))
     model = MODELS[name](sizes(batch)[1], UNITS.value)
-    x, y = data(name, *sizes(batch))
     if MOST_MB.value:
         most = MOST_MB.value << 20
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -110,14 +110,19 @@ def train(name, batch, shape):
     note = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter())
     )
+    batches = (pair for pair in itertools.repeat(data(name, *sizes(batch))))
     losses = model.fit(
-        x, y, len(x), epochs=STEPS, verbose=0, callbacks=[note]
+        batches,
+        steps_per_epoch=STEPS,
+        epochs=2,
+        verbose=0,
+        callbacks=[note],
     ).history["loss"]
     steps = [end - start for start, end in zip(ends, ends[1:])]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
         f"{name} of {batch} on {shape}, {BACKEND.value}: first step "
-        f"{steps[0]:.1f} s, then {1000 * statistics.median(steps[2:]):.0f} ms, "
+        f"{steps[0]:.1f} s, then {1000 * statistics.median(steps[STEPS:]):.0f} ms, "
         f"loss {losses[-1]:.6f}, peak {peak >> 10} MB",
         flush=True,
     )
