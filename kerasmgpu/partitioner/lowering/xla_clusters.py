@@ -11,7 +11,7 @@ a collective; sizes on the host lie in between.
 
 import collections
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -22,6 +22,7 @@ from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.once import nodes_of_once
 from kerasmgpu.partitioner.lowering.writing import Nodes
+from kerasmgpu.partitioner.lowering.xla_blocks import cuts
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.kernels import has_kernels
@@ -34,22 +35,28 @@ _WORTHWHILE = {Trait.DRAWS, Trait.FRAGILE, Trait.XLA_BODIES}
 """Traits of operations that are clusters by themselves: loops are many operations,
 XLA's draws differ from the kernels', and its convolutions accept empty shares."""
 
+WIDE = 9
+"""Tensors that an operation takes and makes from which on it joins or divides
+many."""
+
 Edge = tuple[str, str]
 """A reference and the name of the node that takes it; `""` for the function's
 outputs."""
 
 
 class Key(NamedTuple):
-    """The cluster of a node; see `_by_level`."""
+    """The cluster of a node; see `_by_level`, and `_in_parts` for its part."""
 
     device: str
     level: int
     label: str
+    part: int = 0
 
     @property
     def name(self) -> str:
         """Name of the call of the cluster's function."""
-        return f"compiled/{self.level}_{self.label}"
+        part = f"_part_{self.part}" if self.part else ""
+        return f"compiled/{self.level}_{self.label}{part}"
 
 
 def clusters_of(
@@ -87,8 +94,13 @@ def clusters_of(
             if name in cluster_of and cluster_of[name] in with_lists
         }
         if not excluded:
-            return cluster_of if only_marked else _worthwhile(nodes, cluster_of)
+            break
         compilable -= excluded
+    if only_marked:
+        return cluster_of
+    whole = {get(name) for name in itertools.chain(*lists)}
+    parts = _in_parts(build, nodes, cluster_of, whole)
+    return _worthwhile(nodes, _without_wide_moves(nodes, parts))
 
 
 def _sent_early(
@@ -186,25 +198,97 @@ def _by_level(
     return cluster_of
 
 
-def _worthwhile(nodes: Nodes, cluster_of: Mapping[str, Key]) -> dict[str, Key]:
-    """Drops clusters of fewer operations than `FEWEST`, or that only move data.
+def _in_parts(
+    build: Function,
+    nodes: Nodes,
+    cluster_of: Mapping[str, Key],
+    whole: Collection[Key | None],
+) -> dict[str, Key]:
+    """Cuts clusters where they repeat; see `xla_blocks.py`.
 
-    XLA takes seconds for those of hundreds of results, and copies what
-    TensorFlow's kernels share.
+    Args:
+        whole: Clusters that stay as they are. So do twins.
     """
-    size = collections.Counter(cluster_of.values())
-    computes = set()
+    names: dict[Key, list[str]] = collections.defaultdict(list)
     for name, key in cluster_of.items():
-        traits = record(nodes[name].op).traits
-        if not _WORTHWHILE.isdisjoint(traits):
-            size[key] += FEWEST
-        if Trait.MOVES not in traits:
-            computes.add(key)
+        names[key].append(name)
+    values = build.values()
+    parts: dict[str, Key] = {}
+    for key, own in names.items():
+        starts = [0]
+        if key not in whole and own[0] not in build.twins:
+            starts = cuts(nodes, own, values)
+        for part, (start, stop) in enumerate(
+            itertools.pairwise([*starts, len(own)])
+        ):
+            parts.update(dict.fromkeys(own[start:stop], key._replace(part=part)))
+    return {name: parts[name] for name in cluster_of}
+
+
+def _without_wide_moves(
+    nodes: Nodes, cluster_of: Mapping[str, Key]
+) -> dict[str, Key]:
+    """Drops what joins or divides many tensors, first or last in its cluster.
+
+    Such as the packing of gradients that are sent. XLA's time grows with the
+    results of a cluster, and it copies what it joins as TensorFlow's kernels do.
+    """
+    inner = _inner_edges(nodes, cluster_of)
+    within = {source for source, _ in inner} & {name for _, name in inner}
     return {
         name: key
         for name, key in cluster_of.items()
-        if size[key] >= FEWEST and key in computes
+        if Trait.MOVES not in record(nodes[name].op).traits
+        or _width(nodes[name]) < WIDE
+        or name in within
     }
+
+
+def _width(node: node_def_pb2.NodeDef) -> int:
+    """Returns the number of tensors that a node takes and makes."""
+    made = sum(1 for _ in graphs.outputs_of(node))
+    return sum(reference[0] != "^" for reference in node.input) + made
+
+
+def _worthwhile(nodes: Nodes, cluster_of: Mapping[str, Key]) -> dict[str, Key]:
+    """Drops clusters of fewer operations than `FEWEST`, and what only moves data.
+
+    XLA takes seconds for hundreds of results, and copies what TensorFlow's
+    kernels share.
+    """
+    computes = {
+        name
+        for name in cluster_of
+        if Trait.MOVES not in record(nodes[name].op).traits
+    }
+    inner = _inner_edges(nodes, cluster_of)
+    for source, name in inner:  # In the order of nodes.
+        if source in computes:
+            computes.add(name)
+    for source, name in reversed(inner):
+        if name in computes:
+            computes.add(source)
+    size: collections.Counter[Key] = collections.Counter()
+    for name in computes:
+        single = _WORTHWHILE.isdisjoint(record(nodes[name].op).traits)
+        size[cluster_of[name]] += 1 if single else FEWEST
+    return {
+        name: key
+        for name, key in cluster_of.items()
+        if name in computes and size[key] >= FEWEST
+    }
+
+
+def _inner_edges(
+    nodes: Nodes, cluster_of: Mapping[str, Key]
+) -> list[tuple[str, str]]:
+    """Returns `(source, name)` of inputs from the same cluster."""
+    return [
+        (source, name)
+        for name, key in cluster_of.items()
+        for source in map(node_name, nodes[name].input)
+        if cluster_of.get(source) == key
+    ]
 
 
 def _is_compilable(

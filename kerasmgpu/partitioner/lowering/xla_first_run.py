@@ -48,8 +48,9 @@ def in_turns(
 ) -> function_pb2.FunctionDef | None:
     """Returns a function whose devices compile one after the other.
 
-    Paths lead from a cluster to those of higher levels only, so clusters of one
-    level can wait for one another.
+    Paths lead from a cluster to those of higher levels only, and to later parts
+    on its device, so a cluster can wait for the first one of its level and
+    function on the device before.
 
     Args:
         function: `FunctionDef` of all replicas.
@@ -61,15 +62,19 @@ def in_turns(
         `FunctionDef` of another name, or `None` where no cluster waits.
     """
     before: dict[str, list[str]] = {}
-    last: dict[tuple[int, str], str] = {}
+    first: dict[tuple[int, str], dict[str, str]] = {}
     for cluster in clusters:
-        key = cluster.level, cluster.function
-        waits = [f"^{last[key]}"] if key in last else []
+        calls = first.setdefault((cluster.level, cluster.function), {})
+        calls.setdefault(cluster.device, cluster.call)
+        devices = list(calls)
+        waits = []
+        if cluster.device != devices[0]:
+            place = devices.index(cluster.device)
+            waits.append(f"^{calls[devices[place - 1]]}")
         if cluster.function in queues:
             waits.append(f"^awaits_{queues[cluster.function]}")
         if waits:
             before[cluster.call] = waits
-        last[key] = cluster.call
     if not before:
         return None
     made = function_pb2.FunctionDef()
