@@ -6,6 +6,7 @@ faster than a cluster, so a block is compiled instead of all of its copies.
 """
 
 import collections
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,9 +18,6 @@ from kerasmgpu.partitioner.step.definitions import node_name
 
 FEWEST = 48
 """Nodes of the smallest block: a call takes as long as some of them."""
-
-LEAST_SAVED = 96
-"""Nodes that a cut must spare XLA, at least."""
 
 _WINDOW = 8
 """Nodes in a row by which repetitions are found."""
@@ -49,13 +47,13 @@ class Blocks(NamedTuple):
         return self.start + self.length * self.number
 
 
-def cuts(
+def parts(
     nodes: Nodes, names: Sequence[str], values: Mapping[str, Value]
-) -> list[int]:
-    """Returns where a cluster is cut: the positions at which a part begins.
+) -> list[list[str]]:
+    """Cuts a cluster where it repeats.
 
-    Parts are stretches of the cluster in the order of its nodes, so no path
-    leads back from a part to an earlier one.
+    Parts are stretches of the cluster in an order in which a node is behind what
+    it takes, so no path leads back from a part to an earlier one.
 
     Args:
         nodes: All nodes, sorted topologically.
@@ -63,16 +61,59 @@ def cuts(
         values: Values by reference, as far as they are known.
 
     Returns:
-        Positions in `names`, the first of which is 0.
+        The names of each part, in order; one part where a cut doesn't pay.
+    """
+    whole = [list(names)]
+    if len(names) < 2 * FEWEST:
+        return whole
+    # Gradients of heads side by side are made in layers across all heads.
+    orders = names, _by_chain(nodes, names)
+    cuts = [_cut_in_order(nodes, order, values) for order in orders]
+    cost, made = min(cuts, key=lambda one: one[0])
+    return made if cost < len(names) else whole
+
+
+def _cut_in_order(
+    nodes: Nodes, names: Sequence[str], values: Mapping[str, Value]
+) -> tuple[int, list[list[str]]]:
+    """Returns what a cut costs, and its parts.
+
+    A cluster that is not cut costs its nodes. Of one that is cut, different nodes
+    are compiled, and what parts return to others is written to memory.
     """
     cluster = _Cluster(nodes, names, values)
     found = list(_blocks(cluster, 0, len(names)))
-    if sum(one.saved for one in found) < LEAST_SAVED:
-        return [0]
-    starts = {0}
+    starts = {0, len(names)}
     for one in found:
         starts.update(range(one.start, one.stop + 1, one.length))
-    return sorted(starts - {len(names)})
+    bounds = list(itertools.pairwise(sorted(starts)))
+    returned = sum(
+        cluster.last[one] >= stop
+        for start, stop in bounds
+        for one in range(start, stop)
+    )
+    cost = len(names) - sum(one.saved for one in found) + returned
+    return cost, [list(names[start:stop]) for start, stop in bounds]
+
+
+def _by_chain(nodes: Nodes, names: Sequence[str]) -> list[str]:
+    """Sorts nodes so that each is soon behind what it takes: depth first."""
+    sources = {name: list(map(node_name, nodes[name].input)) for name in names}
+    taken = set(itertools.chain(*sources.values()))
+    ordered: dict[str, None] = {}
+    for name in names:
+        stack = [] if name in taken else [name]
+        while stack:
+            missing = [
+                one
+                for one in sources[stack[-1]]
+                if one in sources and one not in ordered
+            ]
+            if missing:
+                stack.append(missing[0])
+            else:
+                ordered[stack.pop()] = None
+    return list(ordered)
 
 
 class _Cluster:
@@ -155,9 +196,7 @@ def _blocks(cluster: _Cluster, start: int, stop: int) -> Iterator[Blocks]:
     yield from _blocks(cluster, best.stop, stop)
 
 
-def _candidates(
-    cluster: _Cluster, start: int, stop: int
-) -> Iterator[Blocks]:
+def _candidates(cluster: _Cluster, start: int, stop: int) -> Iterator[Blocks]:
     codes = cluster.codes
     for period in _periods(codes[start:stop]):
         first = start

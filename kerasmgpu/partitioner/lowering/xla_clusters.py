@@ -18,11 +18,11 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.framework import node_def_pb2
 
+from kerasmgpu.partitioner.lowering import xla_blocks
 from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.once import nodes_of_once
 from kerasmgpu.partitioner.lowering.writing import Nodes
-from kerasmgpu.partitioner.lowering.xla_blocks import cuts
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.kernels import has_kernels
@@ -213,16 +213,14 @@ def _in_parts(
     for name, key in cluster_of.items():
         names[key].append(name)
     values = build.values()
-    parts: dict[str, Key] = {}
+    made: dict[str, Key] = {}
     for key, own in names.items():
-        starts = [0]
+        parts = [own]
         if key not in whole and own[0] not in build.twins:
-            starts = cuts(nodes, own, values)
-        for part, (start, stop) in enumerate(
-            itertools.pairwise([*starts, len(own)])
-        ):
-            parts.update(dict.fromkeys(own[start:stop], key._replace(part=part)))
-    return {name: parts[name] for name in cluster_of}
+            parts = xla_blocks.parts(nodes, own, values)
+        for number, part in enumerate(parts):
+            made.update(dict.fromkeys(part, key._replace(part=number)))
+    return made
 
 
 def _without_wide_moves(
