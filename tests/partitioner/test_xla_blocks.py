@@ -98,12 +98,12 @@ ALL = [towers, heads, layers, recurrent, with_another_end]
 
 @pytest.mark.parametrize("function", ALL)
 def test_what_repeats_is_compiled_once(function):
-    clusters = compiled(function, 16)
+    clusters = compiled(function, 32)
     functions = {one.function: len(one.operations) for one in clusters}
     whole = sum(len(one.operations) for one in clusters) / len(DEVICES)
     assert sum(functions.values()) < 0.6 * whole
     twice = {
-        one.function: len(one.operations) for one in compiled(function, 32)
+        one.function: len(one.operations) for one in compiled(function, 64)
     }
     assert sum(twice.values()) < 1.3 * sum(functions.values())
 

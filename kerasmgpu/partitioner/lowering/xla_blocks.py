@@ -16,7 +16,7 @@ from kerasmgpu.partitioner.lowering.writing import Nodes
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name
 
-FEWEST = 48
+FEWEST = 96
 """Nodes of the smallest block: a call takes as long as some of them."""
 
 _WINDOW = 8
@@ -47,43 +47,68 @@ class Blocks(NamedTuple):
         return self.start + self.length * self.number
 
 
-def parts(
-    nodes: Nodes, names: Sequence[str], values: Mapping[str, Value]
-) -> list[list[str]]:
-    """Cuts a cluster where it repeats.
-
-    Parts are stretches of the cluster in an order in which a node is behind what
-    it takes, so no path leads back from a part to an earlier one.
+class Cutter:
+    """Cuts clusters where they repeat.
 
     Args:
         nodes: All nodes, sorted topologically.
-        names: Those of the cluster, in this order.
         values: Values by reference, as far as they are known.
-
-    Returns:
-        The names of each part, in order; one part where a cut doesn't pay.
     """
-    whole = [list(names)]
-    if len(names) < 2 * FEWEST:
-        return whole
+
+    def __init__(self, nodes: Nodes, values: Mapping[str, Value]) -> None:
+        self._nodes = nodes
+        self._values = values
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._cuts: dict[tuple[object, ...], list[list[int]]] = {}
+
+    def parts(self, names: Sequence[str]) -> list[list[str]]:
+        """Returns the names of each part of a cluster, in order.
+
+        Parts are stretches of the cluster in an order in which a node is behind
+        what it takes, so no path leads back from a part to an earlier one.
+
+        Args:
+            names: Those of the cluster, in the order of `nodes`.
+        """
+        if len(names) < 2 * FEWEST:
+            return [list(names)]
+        cluster = self._cluster(names)
+        content = tuple(cluster.codes), tuple(cluster.sources)
+        if content not in self._cuts:  # As those of other devices.
+            self._cuts[content] = _cut(cluster)
+        return [[names[n] for n in part] for part in self._cuts[content]]
+
+    def _cluster(self, names: Sequence[str]) -> "_Cluster":
+        position = {name: number for number, name in enumerate(names)}
+        codes, sources = [], []
+        for name in names:
+            code, taken = _code(self._nodes, name, self._values)
+            codes.append(self._numbers.setdefault(code, len(self._numbers)))
+            sources.append(tuple(map(position.get, taken)))
+        return _Cluster(codes, sources)
+
+
+def _cut(cluster: "_Cluster") -> list[list[int]]:
+    """Returns the numbers of the nodes of each part."""
+    whole = list(range(len(cluster.codes)))
     # Gradients of heads side by side are made in layers across all heads.
-    orders = names, _by_chain(nodes, names)
-    cuts = [_cut_in_order(nodes, order, values) for order in orders]
-    cost, made = min(cuts, key=lambda one: one[0])
-    return made if cost < len(names) else whole
+    orders = whole, cluster.by_chain()
+    cuts = [_cut_in_order(cluster, order) for order in orders]
+    cost, parts = min(cuts, key=lambda one: one[0])
+    return parts if cost < len(whole) else [whole]
 
 
 def _cut_in_order(
-    nodes: Nodes, names: Sequence[str], values: Mapping[str, Value]
-) -> tuple[int, list[list[str]]]:
-    """Returns what a cut costs, and its parts.
+    cluster: "_Cluster", order: Sequence[int]
+) -> tuple[int, list[list[int]]]:
+    """Returns what a cut costs, and the numbers of the nodes of its parts.
 
     A cluster that is not cut costs its nodes. Of one that is cut, different nodes
     are compiled, and what parts return to others is written to memory.
     """
-    cluster = _Cluster(nodes, names, values)
-    found = list(_blocks(cluster, 0, len(names)))
-    starts = {0, len(names)}
+    cluster = cluster.sorted(order)
+    found = list(_blocks(cluster, 0, len(order)))
+    starts = {0, len(order)}
     for one in found:
         starts.update(range(one.start, one.stop + 1, one.length))
     bounds = list(itertools.pairwise(sorted(starts)))
@@ -92,28 +117,8 @@ def _cut_in_order(
         for start, stop in bounds
         for one in range(start, stop)
     )
-    cost = len(names) - sum(one.saved for one in found) + returned
-    return cost, [list(names[start:stop]) for start, stop in bounds]
-
-
-def _by_chain(nodes: Nodes, names: Sequence[str]) -> list[str]:
-    """Sorts nodes so that each is soon behind what it takes: depth first."""
-    sources = {name: list(map(node_name, nodes[name].input)) for name in names}
-    taken = set(itertools.chain(*sources.values()))
-    ordered: dict[str, None] = {}
-    for name in names:
-        stack = [] if name in taken else [name]
-        while stack:
-            missing = [
-                one
-                for one in sources[stack[-1]]
-                if one in sources and one not in ordered
-            ]
-            if missing:
-                stack.append(missing[0])
-            else:
-                ordered[stack.pop()] = None
-    return list(ordered)
+    cost = len(order) - sum(one.saved for one in found) + returned
+    return cost, [list(order[start:stop]) for start, stop in bounds]
 
 
 class _Cluster:
@@ -129,32 +134,47 @@ class _Cluster:
     """
 
     def __init__(
-        self, nodes: Nodes, names: Sequence[str], values: Mapping[str, Value]
+        self, codes: Sequence[int], sources: Sequence[tuple[int | None, ...]]
     ) -> None:
-        position = {name: number for number, name in enumerate(names)}
-        numbers: dict[tuple[object, ...], int] = {}
-        self.codes: list[int] = []
-        self.sources: list[list[int | None]] = []
-        self.last = list(range(len(names)))
-        for number, name in enumerate(names):
-            node = nodes[name]
-            sources = [
-                source
-                for source in map(node_name, node.input)
-                if source not in nodes or nodes[source].op != "Const"
-            ]
-            self.sources.append([position.get(one) for one in sources])
-            for one in self.sources[-1]:
+        self.codes = codes
+        self.sources = sources
+        self.last = list(range(len(codes)))
+        for number, taken in enumerate(sources):
+            for one in taken:
                 if one is not None:
                     self.last[one] = number
-            code = _code(nodes, name, values)
-            self.codes.append(numbers.setdefault(code, len(numbers)))
+
+    def sorted(self, order: Sequence[int]) -> "_Cluster":
+        """Returns the same nodes in another order of their numbers."""
+        place: dict[int | None, int] = {}
+        place.update((number, new) for new, number in enumerate(order))
+        return _Cluster(
+            [self.codes[number] for number in order],
+            [tuple(map(place.get, self.sources[number])) for number in order],
+        )
+
+    def by_chain(self) -> list[int]:
+        """Returns an order in which nodes are soon behind what they take."""
+        ordered: dict[int, None] = {}
+        for number, last in enumerate(self.last):
+            stack = [number] if last == number else []
+            while stack:  # Depth first.
+                missing = [
+                    one
+                    for one in self.sources[stack[-1]]
+                    if one is not None and one not in ordered
+                ]
+                if missing:
+                    stack.append(missing[0])
+                else:
+                    ordered[stack.pop()] = None
+        return list(ordered)
 
 
 def _code(
     nodes: Nodes, name: str, values: Mapping[str, Value]
-) -> tuple[object, ...]:
-    """Returns what nodes that compute the same have in common."""
+) -> tuple[tuple[object, ...], list[str]]:
+    """Returns what nodes that compute the same share, and what this one takes."""
     node = nodes[name]
     definition = graphs.op_definition(node.op)
     attributes = [
@@ -162,22 +182,21 @@ def _code(
         for one in definition.attr
         if one.name in node.attr
     ]
-    constants = [
-        nodes[source].attr["value"].SerializeToString(deterministic=True)
-        for source in map(node_name, node.input)
-        if source in nodes and nodes[source].op == "Const"
-    ]
+    constants, taken = [], []
+    for source in map(node_name, node.input):
+        other = nodes.get(source)
+        if other is not None and other.op == "Const":
+            value = other.attr["value"]
+            constants.append(value.SerializeToString(deterministic=True))
+        else:
+            taken.append(source)
     shapes = [
         values[reference].tensor.static if reference in values else None
         for output in definition.output_arg
         for reference in [f"{name}:{output.name}:0"]
     ]
-    return (
-        node.op,
-        tuple(attributes),
-        tuple(constants),
-        tuple(map(str, shapes)),
-    )
+    code = node.op, tuple(attributes), tuple(constants), str(shapes)
+    return code, taken
 
 
 def _blocks(cluster: _Cluster, start: int, stop: int) -> Iterator[Blocks]:
@@ -205,7 +224,7 @@ def _candidates(cluster: _Cluster, start: int, stop: int) -> Iterator[Blocks]:
             while end + period < stop and codes[end] == codes[end + period]:
                 end += 1
             if end - first >= period:
-                found = _cut(cluster, first, end + period, period)
+                found = _cut_periods(cluster, first, end + period, period)
                 if found is not None:
                     yield found
             first = end + 1
@@ -223,7 +242,7 @@ def _periods(codes: Sequence[int]) -> list[int]:
     return [one for one, _ in distances.most_common(_MOST_PERIODS)]
 
 
-def _cut(
+def _cut_periods(
     cluster: _Cluster, start: int, stop: int, period: int
 ) -> Blocks | None:
     """Returns blocks of a periodic stretch, or `None` if none are alike.
@@ -241,11 +260,12 @@ def _cut(
         key=lambda one: (count % one, one),
     )
     length = periods * period
+    crossings = _crossings(cluster, start, period)
     first = max(
         range(start, min(start + period, stop - 2 * length + 1)),
         key=lambda one: (
             (stop - one) // length,
-            -_crossing(cluster, one, period),
+            -crossings[one - start],
             -one,
         ),
     )
@@ -257,12 +277,22 @@ def _cut(
     return Blocks(first, length, number, saved) if saved else None
 
 
-def _crossing(cluster: _Cluster, cut: int, period: int) -> int:
-    """Returns the number of results that the next period takes across a cut."""
-    return sum(
-        cut <= cluster.last[one] < cut + period
-        for one in range(max(cut - period, 0), cut)
-    )
+def _crossings(cluster: _Cluster, start: int, period: int) -> list[int]:
+    """Returns how many results the next period takes across each cut.
+
+    Args:
+        start: The first cut, of as many as nodes in a period.
+    """
+    changes = [0] * (period + 1)
+    stop = start + period
+    for one in range(max(start - period, 0), min(stop, len(cluster.last))):
+        last = cluster.last[one]
+        first_cut = max(one + 1, last - period + 1, start)
+        behind = min(last, one + period, stop - 1) + 1
+        if first_cut < behind:
+            changes[first_cut - start] += 1
+            changes[behind - start] -= 1
+    return list(itertools.accumulate(changes))
 
 
 def _content(cluster: _Cluster, start: int, length: int) -> tuple[object, ...]:

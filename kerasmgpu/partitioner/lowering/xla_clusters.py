@@ -18,11 +18,11 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.framework import node_def_pb2
 
-from kerasmgpu.partitioner.lowering import xla_blocks
 from kerasmgpu.partitioner.lowering.content_names import functions_in
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.once import nodes_of_once
 from kerasmgpu.partitioner.lowering.writing import Nodes
+from kerasmgpu.partitioner.lowering.xla_blocks import Cutter
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name
 from kerasmgpu.partitioner.step.kernels import has_kernels
@@ -70,6 +70,8 @@ def clusters_of(
         and (not only_marked or graphs.MUST_COMPILE in node.attr)
     }
     if not only_marked:
+        if not build.program.form.is_xla_form:
+            _log_uncompiled(build, nodes, compilable)
         compilable -= _sent_early(build, nodes, edges)
     lists = [
         (node_name(reference), name)
@@ -212,12 +214,12 @@ def _in_parts(
     names: dict[Key, list[str]] = collections.defaultdict(list)
     for name, key in cluster_of.items():
         names[key].append(name)
-    values = build.values()
+    cutter = Cutter(nodes, build.values())
     made: dict[str, Key] = {}
     for key, own in names.items():
         parts = [own]
         if key not in whole and own[0] not in build.twins:
-            parts = xla_blocks.parts(nodes, own, values)
+            parts = cutter.parts(own)
         for number, part in enumerate(parts):
             made.update(dict.fromkeys(part, key._replace(part=number)))
     return made
@@ -344,16 +346,18 @@ def _types(node: node_def_pb2.NodeDef) -> set[int]:
     return found
 
 
-def log_uncompiled(build: Function, nodes: Nodes) -> None:
+def _log_uncompiled(
+    build: Function, nodes: Nodes, compilable: Collection[str]
+) -> None:
     """Logs the replicas' operations that XLA can't compile, in one line."""
     uncompiled = sorted(
         {
             node.op
             for name, node in nodes.items()
-            if _is_on_replica(build, name, node)
+            if name not in compilable
+            and _is_on_replica(build, name, node)
             and Trait.OUTSIDE_XLA not in record(node.op).traits
             and node.op != "Const"
-            and not _is_compilable(build, name, node)
         }
     )
     if uncompiled:

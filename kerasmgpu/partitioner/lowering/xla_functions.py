@@ -14,11 +14,7 @@ from kerasmgpu.partitioner.lowering import xla_replacements
 from kerasmgpu.partitioner.lowering.content_names import add_by_content
 from kerasmgpu.partitioner.lowering.function_writer import Function
 from kerasmgpu.partitioner.lowering.writing import Nodes, Writer
-from kerasmgpu.partitioner.lowering.xla_clusters import (
-    Key,
-    clusters_of,
-    log_uncompiled,
-)
+from kerasmgpu.partitioner.lowering.xla_clusters import Key, clusters_of
 from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import (
     XLA_MUST_COMPILE,
@@ -88,8 +84,6 @@ def cluster_for_xla(build: Function) -> None:
             )
         )
     writer.replace(set(cluster_of), replacements)
-    if not only_marked and not build.program.form.is_xla_form:
-        log_uncompiled(build, nodes)
     build.outputs = [replacements.get(r, r) for r in outputs]
 
 
