@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasmgpu.partitioner.lowering.xla_blocks import FEWEST
+from kerasmgpu.partitioner.lowering import xla_blocks
 from kerasmgpu.partitioner.lowering.xla_first_run import in_turns
 from kerasmgpu.partitioner.runtime.function import Partitioned
 from tests.partitioner.test_compilation import DEVICES, HOST, REPLICAS
 
 UNITS = 4
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Cuts clusters that are too small for it to pay."""
+    monkeypatch.setattr(xla_blocks, "MOST_WHOLE", 0)
 
 
 def layer(rows, weights):
@@ -123,16 +129,22 @@ def test_blocks_compute_what_one_device_computes(function):
         np.testing.assert_allclose(many, one, rtol=1e-9, atol=1e-9)
 
 
-def test_small_clusters_stay_whole():
-    calls = [one.call for one in compiled(layers, 2)]
-    assert len(set(calls)) == len(calls)
-    assert not [one for one in calls if "part" in one]
+@pytest.mark.parametrize(
+    "number, most, are_whole",
+    [(2, 0, True), (16, 3500, True), (16, 1000, False)],
+)
+def test_small_clusters_stay_whole(monkeypatch, number, most, are_whole):
+    monkeypatch.setattr(xla_blocks, "MOST_WHOLE", most)
+    clusters = compiled(layers, number)
+    assert are_whole == (not [one for one in clusters if "part" in one.call])
+    largest = max(len(one.operations) for one in clusters)
+    assert are_whole == (largest * len(DEVICES) > 1000 or number == 2)
 
 
 def test_no_block_is_smaller_than_a_call_is_worth():
     clusters = compiled(recurrent, 16)
     repeated = [one for one in clusters if _calls(clusters, one.function) > 3]
-    assert min(len(one.operations) for one in repeated) >= FEWEST
+    assert min(len(one.operations) for one in repeated) >= xla_blocks.FEWEST
 
 
 def test_a_device_waits_for_the_first_block_of_the_one_before():

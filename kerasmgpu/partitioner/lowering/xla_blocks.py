@@ -19,6 +19,11 @@ from kerasmgpu.partitioner.step.definitions import node_name
 FEWEST = 96
 """Nodes of the smallest block: a call takes as long as some of them."""
 
+MOST_WHOLE = 6000
+"""Nodes up to which a cluster stays whole, those of equal ones on all devices
+together. Each device translates them, and a step with blocks can be a tenth
+slower: what they return to each other is written to memory."""
+
 _WINDOW = 8
 """Nodes in a row by which repetitions are found."""
 
@@ -53,11 +58,15 @@ class Cutter:
     Args:
         nodes: All nodes, sorted topologically.
         values: Values by reference, as far as they are known.
+        num_devices: Number of devices that have a cluster each.
     """
 
-    def __init__(self, nodes: Nodes, values: Mapping[str, Value]) -> None:
+    def __init__(
+        self, nodes: Nodes, values: Mapping[str, Value], num_devices: int
+    ) -> None:
         self._nodes = nodes
         self._values = values
+        self._num_devices = num_devices
         self._numbers: dict[tuple[object, ...], int] = {}
         self._cuts: dict[tuple[object, ...], list[list[int]]] = {}
 
@@ -70,7 +79,7 @@ class Cutter:
         Args:
             names: Those of the cluster, in the order of `nodes`.
         """
-        if len(names) < 2 * FEWEST:
+        if len(names) * self._num_devices <= MOST_WHOLE:
             return [list(names)]
         cluster = self._cluster(names)
         content = tuple(cluster.codes), tuple(cluster.sources)

@@ -214,7 +214,7 @@ def _in_parts(
     names: dict[Key, list[str]] = collections.defaultdict(list)
     for name, key in cluster_of.items():
         names[key].append(name)
-    cutter = Cutter(nodes, build.values())
+    cutter = Cutter(nodes, build.values(), build.mesh.num)
     made: dict[str, Key] = {}
     for key, own in names.items():
         parts = [own]
