@@ -73,7 +73,8 @@ class Cluster:
     Attributes:
         call: Name of the node that calls its function.
         device: Name of their device.
-        level: Number of clusters before it, on the longest path to it.
+        level: Number of cuts before it, on the longest path to it; the parts of
+            a cluster have its level.
         function: Name of its function, which equal clusters share.
         origins: Maps names of the function's nodes to the names that they had in
             the program.
