@@ -599,6 +599,13 @@ FAULTS = {
         "if False:",
         "tests/callbacks/test_choose_xla.py",
     ),
+    "blocks_of_the_first_device": Fault(
+        "all devices but the first compile at the same time",
+        "partitioner/lowering/xla_first_run.py",
+        'waits.append(f"^{calls[devices[place - 1]]}")',
+        'waits.append(f"^{calls[devices[0]]}")',
+        "tests/partitioner/test_xla_blocks.py",
+    ),
     "programs_of_others": Fault(
         "programs that were compiled for another version are taken",
         "engine/xla_filled_folders.py",

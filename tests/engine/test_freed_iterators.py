@@ -56,6 +56,21 @@ def test_freeing_waits_in_a_thread_of_its_own():
     assert time.perf_counter() - start > SECONDS / 2
 
 
+class SlowResource:
+    def __del__(self):
+        time.sleep(SECONDS)
+
+
+def test_resources_of_an_iterator_are_freed_at_the_same_time():
+    """Those of 16 devices, one after the other, held an exit for minutes."""
+    others = set(threads())
+    start = time.perf_counter()
+    freed_iterators._start([SlowResource() for _ in range(6)])
+    for thread in set(threads()) - others:
+        thread.join()
+    assert SECONDS < time.perf_counter() - start < 3 * SECONDS
+
+
 @pytest.mark.parametrize("is_in_a_cycle", [True, False])
 def test_those_that_run_python_are_freed_before_the_interpreter_ends(
     is_in_a_cycle,

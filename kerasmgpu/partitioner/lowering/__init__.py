@@ -36,6 +36,7 @@ Passes on written nodes:
 
 For XLA:
   xla_clusters.py      which nodes XLA compiles together
+  xla_blocks.py        cuts them where they repeat
   xla_functions.py     outlines them as functions: the last pass
   xla_replacements.py  operations that TensorFlow translates faster
   xla_first_run.py     one device compiles, and the others load
