@@ -606,6 +606,13 @@ FAULTS = {
         'waits.append(f"^{calls[devices[0]]}")',
         "tests/partitioner/test_xla_blocks.py",
     ),
+    "blocks_by_codes_alone": Fault(
+        "blocks that take other results count as equal",
+        "partitioner/lowering/xla_blocks.py",
+        "tuple(map(source, cluster.sources[number])),",
+        "len(cluster.sources[number]),",
+        "tests/partitioner/test_xla_blocks.py",
+    ),
     "programs_of_others": Fault(
         "programs that were compiled for another version are taken",
         "engine/xla_filled_folders.py",

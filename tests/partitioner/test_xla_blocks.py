@@ -147,6 +147,24 @@ def test_no_block_is_smaller_than_a_call_is_worth():
     assert min(len(one.operations) for one in repeated) >= xla_blocks.FEWEST
 
 
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_blocks_that_take_other_results_are_not_alike(is_alike):
+    """Nodes that compute the same, but each takes another one's result."""
+    random = np.random.default_rng(1)
+    number, length = 6, xla_blocks.FEWEST
+    wires = [random.integers(1, 9, length) for _ in range(number)]
+    sources = []
+    for block in range(number):
+        steps = wires[0 if is_alike else block]
+        for place, step in enumerate(steps):
+            sources.append(
+                (block * length + place - step,) if place >= 8 else ()
+            )
+    codes = [*range(length)] * number
+    made = xla_blocks._cut(xla_blocks._Cluster(codes, sources))
+    assert len(made) == (number if is_alike else 1)
+
+
 def test_a_device_waits_for_the_first_block_of_the_one_before():
     _, _, written = partitioned(layers, 16)
     clusters = written.lowered.clusters

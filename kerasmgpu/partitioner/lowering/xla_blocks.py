@@ -1,8 +1,8 @@
 """Cuts XLA clusters where they repeat: equal blocks are one compiled function.
 
 The layers of a network, heads, or the steps of an unrolled loop follow one
-another in a cluster as equal stretches of nodes. What takes XLA's time grows
-faster than a cluster, so a block is compiled instead of all of its copies.
+another in a cluster as equal stretches of nodes. XLA's time grows faster than
+the number of nodes, so it compiles one of equal blocks, and not all together.
 """
 
 import collections
@@ -17,12 +17,12 @@ from kerasmgpu.partitioner.step import graph as graphs
 from kerasmgpu.partitioner.step.definitions import node_name
 
 FEWEST = 96
-"""Nodes of the smallest block: a call takes as long as some of them."""
+"""Nodes of the smallest block. A call takes as long as several nodes."""
 
 MOST_WHOLE = 6000
-"""Nodes up to which a cluster stays whole, those of equal ones on all devices
-together. Each device translates them, and a step with blocks can be a tenth
-slower: what they return to each other is written to memory."""
+"""Most nodes of a cluster that stays whole, times the number of devices, each of
+which translates it. With blocks the step of one device was a fifth slower: what
+they return to each other is written to memory."""
 
 _WINDOW = 8
 """Nodes in a row by which repetitions are found."""
@@ -135,7 +135,7 @@ class _Cluster:
 
     Attributes:
         codes: For each node an integer, which is the same for nodes that differ
-            in what they take only.
+            only in what they take.
         sources: For each node the positions of the nodes whose results it takes,
             `None` for those of other clusters.
         last: For each node the position of the last one that takes its results,
@@ -256,8 +256,8 @@ def _cut_periods(
 ) -> Blocks | None:
     """Returns blocks of a periodic stretch, or `None` if none are alike.
 
-    A block is of as many periods as it needs to be large enough. They begin
-    where most of them fit; of these places, where the fewest results cross.
+    A block has as many periods as make it large enough. The first block begins
+    where the most blocks fit; of these places, where the fewest results cross.
     """
     count = (stop - start) // period
     periods = math.ceil(FEWEST / period)
@@ -305,7 +305,7 @@ def _crossings(cluster: _Cluster, start: int, period: int) -> list[int]:
 
 
 def _content(cluster: _Cluster, start: int, length: int) -> tuple[object, ...]:
-    """Returns what two blocks that are one function have in common."""
+    """Returns what is the same of blocks whose functions are equal."""
     stop = start + length
 
     def source(one: int | None) -> int | None:
